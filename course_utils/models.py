@@ -1,0 +1,218 @@
+"""Pure formulas of the course: the roofline, and what a tile of a matmul costs.
+
+Units everywhere: bytes, FLOP, seconds, bytes/s, FLOP/s, FLOP/byte. A fused multiply-add is 2 FLOP.
+Nothing here measures or imports anything; every function is arithmetic on its arguments, and
+refuses an argument that makes no physical sense with a ``ValueError`` that names it.
+
+The roofline is Williams, Waterman and Patterson, "Roofline: An Insightful Visual Performance Model
+for Multicore Architectures", Communications of the ACM 52(4), 2009.
+"""
+
+import math
+import operator
+from typing import Literal, SupportsFloat, SupportsIndex
+
+
+def _number(name: str, value: SupportsFloat, unit: str, *, zero_allowed: bool) -> float:
+    """Return ``value`` as a finite float that is positive (or at least zero)."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    in_range = number >= 0 if zero_allowed else number > 0
+    # A string such as "1e12" converts, but is a mistake of the caller.
+    if isinstance(value, str) or not math.isfinite(number) or not in_range:
+        kind = "zero or a positive, finite number" if zero_allowed else "a positive, finite number"
+        raise ValueError(f"{name} must be {kind} ({unit}), but is {value!r}.")
+    return number
+
+
+def _count(name: str, value: SupportsIndex, unit: str) -> int:
+    """Return ``value`` as an int of at least 1; floats are refused, since sizes are exact."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise ValueError(f"{name} must be an integer of at least 1 ({unit}), but is {value!r}.")
+    return count
+
+
+def ridge(peak: float, bandwidth: float) -> float:
+    """Return the ridge point in FLOP/byte: the intensity from which the peak can be reached.
+
+    Args:
+        peak: the compute ceiling in FLOP/s.
+        bandwidth: the memory ceiling in bytes/s.
+
+    Raises:
+        ValueError: if an argument is zero, negative, infinite or NaN.
+    """
+    return _number("peak", peak, "FLOP/s", zero_allowed=False) / _number(
+        "bandwidth", bandwidth, "bytes/s", zero_allowed=False
+    )
+
+
+def attainable(intensity: float, peak: float, bandwidth: float) -> float:
+    """Return the roofline in FLOP/s at ``intensity``: min(peak, intensity * bandwidth).
+
+    Args:
+        intensity: FLOP per byte moved; 0 is allowed (a copy computes nothing).
+        peak: the compute ceiling in FLOP/s.
+        bandwidth: the memory ceiling in bytes/s.
+
+    Raises:
+        ValueError: if ``intensity`` is negative, or any argument is infinite or NaN, or a ceiling
+            is not positive.
+    """
+    intensity = _number("intensity", intensity, "FLOP/byte", zero_allowed=True)
+    peak = _number("peak", peak, "FLOP/s", zero_allowed=False)
+    bandwidth = _number("bandwidth", bandwidth, "bytes/s", zero_allowed=False)
+    return min(peak, intensity * bandwidth)
+
+
+def bound(intensity: float, peak: float, bandwidth: float) -> Literal["memory", "compute"]:
+    """Say which ceiling limits a kernel of this intensity.
+
+    Exactly at the ridge both ceilings are reached together; that counts as "compute".
+
+    Args:
+        intensity: FLOP per byte moved; 0 is allowed (a copy computes nothing).
+        peak: the compute ceiling in FLOP/s.
+        bandwidth: the memory ceiling in bytes/s.
+
+    Raises:
+        ValueError: as `attainable`.
+    """
+    intensity = _number("intensity", intensity, "FLOP/byte", zero_allowed=True)
+    return "memory" if intensity < ridge(peak, bandwidth) else "compute"
+
+
+def roofline_time(flops: float, nbytes: float, peak: float, bandwidth: float) -> float:
+    """Return the shortest time in seconds that the roofline allows.
+
+    The longer of computing and moving: max(flops / peak, nbytes / bandwidth). It assumes that both
+    overlap perfectly and that launching costs nothing, so it is a lower limit, no prediction.
+
+    Args:
+        flops: FLOP of the work; 0 is allowed (a copy).
+        nbytes: bytes moved, reads and writes together; 0 is allowed (a view moves nothing).
+        peak: the compute ceiling in FLOP/s.
+        bandwidth: the memory ceiling in bytes/s.
+
+    Raises:
+        ValueError: if an argument is negative, infinite or NaN, or a ceiling is not positive.
+    """
+    flops = _number("flops", flops, "FLOP", zero_allowed=True)
+    nbytes = _number("nbytes", nbytes, "bytes", zero_allowed=True)
+    peak = _number("peak", peak, "FLOP/s", zero_allowed=False)
+    bandwidth = _number("bandwidth", bandwidth, "bytes/s", zero_allowed=False)
+    return max(flops / peak, nbytes / bandwidth)
+
+
+def matmul_flops(m: int, n: int, k: int) -> int:
+    """Return the FLOP of an (m, k) by (k, n) matmul: 2 m n k, a multiply and an add per term.
+
+    Raises:
+        ValueError: if a size is not an integer of at least 1.
+    """
+    m, n, k = _count("m", m, "rows"), _count("n", n, "columns"), _count("k", k, "inner size")
+    return 2 * m * n * k
+
+
+def tile_loads(m: int, n: int, k: int, block_m: int, block_n: int, itemsize: int) -> int:
+    """Return the bytes that a tiled (m, k) by (k, n) matmul loads from memory, no cache helping.
+
+    Each program computes one block_m by block_n tile of the output, and for it reads its block_m
+    rows of A and its block_n columns of B once. So A is read once per column of tiles and B once
+    per row of tiles: (m k ceil(n / block_n) + n k ceil(m / block_m)) * itemsize. Lanes that a mask
+    switches off at a ragged edge are not counted, which makes this exact for every size; the
+    tile's depth does not matter.
+
+    Args:
+        m: rows of A and of the output.
+        n: columns of B and of the output.
+        k: inner size.
+        block_m: rows of the output tile.
+        block_n: columns of the output tile.
+        itemsize: bytes per element of A and of B.
+
+    Raises:
+        ValueError: if an argument is not an integer of at least 1.
+    """
+    m, n, k = _count("m", m, "rows"), _count("n", n, "columns"), _count("k", k, "inner size")
+    block_m = _count("block_m", block_m, "rows of a tile")
+    block_n = _count("block_n", block_n, "columns of a tile")
+    itemsize = _count("itemsize", itemsize, "bytes per element")
+    # -(-a // b) is ceil(a / b) without going through floats.
+    return (m * k * -(-n // block_n) + n * k * -(-m // block_m)) * itemsize
+
+
+def tile_traffic(m: int, n: int, k: int, block_m: int, block_n: int, itemsize: int) -> int:
+    """Return the bytes that a tiled matmul loads and stores: `tile_loads` plus the m n output.
+
+    Args:
+        m: rows of A and of the output.
+        n: columns of B and of the output.
+        k: inner size.
+        block_m: rows of the output tile.
+        block_n: columns of the output tile.
+        itemsize: bytes per element of A, of B and of the output.
+
+    Raises:
+        ValueError: if an argument is not an integer of at least 1.
+    """
+    return tile_loads(m, n, k, block_m, block_n, itemsize) + m * n * itemsize
+
+
+def tile_intensity(
+    block_m: int, block_n: int, block_k: int | None = None, *, itemsize: int
+) -> float:
+    """Return the FLOP per byte loaded of one step of a tiled matmul.
+
+    A step multiplies a (block_m, block_k) tile by a (block_k, block_n) tile:
+    2 block_m block_n block_k / ((block_m + block_n) block_k itemsize). The depth cancels, so it
+    may be left out. A square tile of side B has B / itemsize: B / 4 in fp32, B / 2 in bf16. The
+    output's store is left out; over a long inner size it vanishes.
+
+    Args:
+        block_m: rows of the output tile.
+        block_n: columns of the output tile.
+        block_k: depth of a step; does not change the result.
+        itemsize: bytes per element of A and of B.
+
+    Raises:
+        ValueError: if an argument is not an integer of at least 1.
+    """
+    block_m = _count("block_m", block_m, "rows of a tile")
+    block_n = _count("block_n", block_n, "columns of a tile")
+    itemsize = _count("itemsize", itemsize, "bytes per element")
+    if block_k is not None:
+        _count("block_k", block_k, "depth of a tile")
+    return 2 * block_m * block_n / ((block_m + block_n) * itemsize)
+
+
+def tile_footprint(
+    block_m: int, block_n: int, block_k: int, *, itemsize: int, stages: int = 1
+) -> int:
+    """Return the bytes of shared memory that the two input tiles of a step occupy.
+
+    (block_m block_k + block_k block_n) * itemsize * stages. The accumulator lives in registers and
+    padding against bank conflicts is not counted.
+
+    Args:
+        block_m: rows of the output tile.
+        block_n: columns of the output tile.
+        block_k: depth of a step.
+        itemsize: bytes per element of A and of B.
+        stages: how many steps are held at once (software pipelining).
+
+    Raises:
+        ValueError: if an argument is not an integer of at least 1.
+    """
+    block_m = _count("block_m", block_m, "rows of a tile")
+    block_n = _count("block_n", block_n, "columns of a tile")
+    block_k = _count("block_k", block_k, "depth of a tile")
+    itemsize = _count("itemsize", itemsize, "bytes per element")
+    stages = _count("stages", stages, "pipeline stages")
+    return (block_m + block_n) * block_k * itemsize * stages
