@@ -1,0 +1,101 @@
+"""The public face of the meter."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import TracebackType
+from typing import Any
+
+from course_utils.meter import compiled, report
+from course_utils.meter.torch_ops import CountingMode
+from course_utils.meter.traffic import Finding, Launch, Traffic
+
+
+class Meter:
+    """Count what a block of code does to memory.
+
+    Eager PyTorch ops are counted on any device, ``meta`` included. Triton kernels launched inside
+    run in Triton's interpreter, with the same results, and are counted tile by tile, on a machine
+    with a GPU as well. Meters nest, and each thread's meter counts its own thread (and the
+    backward passes it starts).
+
+    Example:
+        >>> with Meter() as meter:
+        ...     y = chain(x)
+        >>> meter.trips(x)
+        10.0
+
+    Attributes:
+        launches: one :class:`Launch` per op or kernel that moved bytes, in order.
+    """
+
+    def __init__(self) -> None:
+        self.launches: list[Launch] = []
+        self._mode: CountingMode | None = None
+
+    def __enter__(self) -> Meter:
+        if self._mode is not None:
+            raise RuntimeError(
+                "this meter is open already; open a second one with `with Meter() as inner:`"
+            )
+        _triton("install")
+        compiled.install()
+        self._mode = CountingMode(self.launches.append)
+        self._mode.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        mode, self._mode = self._mode, None
+        try:
+            mode.__exit__(kind, error, trace)
+        finally:
+            compiled.uninstall()
+            _triton("uninstall")
+
+    @property
+    def traffic(self) -> Traffic:
+        """The sum over all launches."""
+        return Traffic.total(launch.traffic for launch in self.launches)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Everything wrong or noteworthy that was seen in memory, in order."""
+        return [finding for launch in self.launches for finding in launch.findings]
+
+    def trips(self, reference: Any) -> float:
+        """Bytes moved in units of one pass over ``reference`` (a tensor, or bytes).
+
+        Raises:
+            TypeError: if ``reference`` has no size.
+            ValueError: if ``reference`` is empty.
+        """
+        return self.traffic.trips(reference)
+
+    def report(self, reference: Any = None, *, by_argument: bool = False) -> str:
+        """Write a table as plain text.
+
+        Args:
+            reference: the tensor one trip refers to; by default the largest one touched.
+            by_argument: one row per argument instead of one per launch.
+        """
+        return report.to_text(self.launches, self.traffic, reference, by_argument)
+
+    def __repr__(self) -> str:
+        return self.report()
+
+    def _repr_html_(self) -> str:
+        return report.to_html(self.launches, self.traffic)
+
+
+def _triton(action: str) -> None:
+    # Imported here: eager ops can be counted where Triton does not exist (macOS, Windows).
+    if importlib.util.find_spec("triton") is None:
+        return
+    from course_utils.meter import triton_tiles
+
+    getattr(triton_tiles, action)()

@@ -1,0 +1,159 @@
+"""Turn launches into tables: plain text for terminals, HTML for notebooks.
+
+Bytes are written in decimal units (1 MB = 10^6 bytes), as memory bandwidth is.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from course_utils.meter.traffic import ArgumentTraffic, Launch, Traffic, nbytes_of
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_HEAD = ("launch", "reads", "writes", "trips", "FLOPs", "FLOP/B")
+_ARGUMENT_HEAD = ("launch", "argument", "reads", "writes", "trips", "reuse", "masked lanes")
+
+
+def format_bytes(count: float) -> str:
+    """Write a number of bytes with three to four significant digits: 1.074 GB."""
+    return _scaled(count, 1000, _UNITS, " ")
+
+
+def format_flops(count: float) -> str:
+    """Write a number of FLOPs in thousands (k), millions (M), ...: 5.369 G."""
+    return _scaled(count, 1000, ("", "k", "M", "G", "T", "P"), " ").rstrip()
+
+
+def _scaled(count: float, base: int, units: Sequence[str], gap: str) -> str:
+    size, power = float(count), 0
+    while abs(size) >= base and power < len(units) - 1:
+        size, power = size / base, power + 1
+    digits = f"{size:.0f}" if power == 0 else f"{size:.4g}"
+    return f"{digits}{gap}{units[power]}"
+
+
+def reference_of(launches: Sequence[Launch], reference: Any = None) -> tuple[int, str]:
+    """Choose what one trip is: the tensor given, or the largest tensor that was touched.
+
+    Returns:
+        Its bytes, and a description of it.
+    """
+    if reference is not None:
+        size = nbytes_of(reference)
+        return size, f"one trip = {format_bytes(size)}"
+    arguments = [a for launch in launches for a in launch.arguments.values()]
+    size = max((a.nbytes for a in arguments), default=0)
+    return size, f"one trip = {format_bytes(size)}, the largest tensor touched" if size else ""
+
+
+def summary_rows(launches: Sequence[Launch], size: int) -> list[tuple[str, ...]]:
+    """Give one row a launch: name, reads, writes, trips, FLOPs, intensity."""
+    return [(launch.name, *_cells(launch.traffic, size)) for launch in launches]
+
+
+def _cells(traffic: Traffic, size: int) -> tuple[str, ...]:
+    trips = f"{traffic.trips(size):.2f}" if size else "-"
+    intensity = "inf" if math.isinf(traffic.intensity) else f"{traffic.intensity:.4g}"
+    return (
+        format_bytes(traffic.bytes_read),
+        format_bytes(traffic.bytes_written),
+        trips,
+        format_flops(traffic.flops),
+        intensity,
+    )
+
+
+def _argument_rows(launches: Sequence[Launch], size: int) -> list[tuple[str, ...]]:
+    return [
+        (launch.name if first else "", name, *_argument_cells(argument, size))
+        for launch in launches
+        for first, (name, argument) in zip(_firsts(), launch.arguments.items(), strict=False)
+        if argument.bytes
+    ]
+
+
+def _firsts():
+    yield True
+    while True:
+        yield False
+
+
+def _argument_cells(a: ArgumentTraffic, size: int) -> tuple[str, ...]:
+    masked = a.masked_lanes_read + a.masked_lanes_written
+    return (
+        format_bytes(a.bytes_read),
+        format_bytes(a.bytes_written),
+        f"{a.trips(size):.2f}" if size else "-",
+        f"{a.reuse:.4g}",
+        str(masked) if masked else "",
+    )
+
+
+def to_text(
+    launches: Sequence[Launch], total: Traffic, reference: Any = None, by_argument: bool = False
+) -> str:
+    """Write the report as aligned plain text."""
+    if not launches:
+        return "Nothing moved: no launch was counted."
+    size, meaning = reference_of(launches, reference)
+    if by_argument:
+        rows = [_ARGUMENT_HEAD, *_argument_rows(launches, size)]
+    else:
+        rows = [_HEAD, *summary_rows(launches, size), _total_row(launches, total, size)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    left = 2 if by_argument else 1
+    lines = [
+        "  ".join(
+            cell.ljust(w) if i < left else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    rule = "-" * max(map(len, lines))
+    lines.insert(1, rule)
+    if not by_argument:
+        lines.insert(-1, rule)
+    return "\n".join([*lines, meaning, *_remarks(launches)])
+
+
+def _total_row(launches: Sequence[Launch], total: Traffic, size: int) -> tuple[str, ...]:
+    count = len(launches)
+    return (f"{count} launch{'es' if count != 1 else ''}", *_cells(total, size))
+
+
+def _remarks(launches: Sequence[Launch]) -> list[str]:
+    notes = dict.fromkeys(note for launch in launches for note in launch.notes)
+    findings = [f"[{f.kind}] {f}" for launch in launches for f in launch.findings]
+    return [f"note: {note}" for note in notes] + findings
+
+
+def to_html(launches: Sequence[Launch], total: Traffic, reference: Any = None) -> str:
+    """Write the report as a table, with the per-argument view folded below it."""
+    if not launches:
+        return "<p>Nothing moved: no launch was counted.</p>"
+    size, meaning = reference_of(launches, reference)
+    rows = summary_rows(launches, size)
+    parts = [
+        _table(_HEAD, rows, _total_row(launches, total, size), caption=f"Counted; {meaning}"),
+        "<details><summary>By argument</summary>",
+        _table(_ARGUMENT_HEAD, _argument_rows(launches, size)),
+        "</details>",
+    ]
+    parts += [f"<p>{html.escape(remark)}</p>" for remark in _remarks(launches)]
+    return "\n".join(parts)
+
+
+def _table(head, rows, foot=None, caption: str = "") -> str:
+    def line(cells, tag):
+        return "<tr>" + "".join(
+            f'<{tag} style="text-align:{"left" if i == 0 else "right"}">{html.escape(c)}</{tag}>'
+            for i, c in enumerate(cells)
+        ) + "</tr>"  # fmt: skip
+
+    body = "\n".join(line(row, "td") for row in rows)
+    footer = f"<tfoot>{line(foot, 'th')}</tfoot>" if foot else ""
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}<thead>{line(head, 'th')}</thead><tbody>{body}</tbody>{footer}</table>"
