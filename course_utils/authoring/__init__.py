@@ -1,0 +1,1 @@
+"""What maintainers run: execute and normalise notebooks, export kernels, record times."""
