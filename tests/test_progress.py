@@ -1,0 +1,337 @@
+"""The record of passed tasks, the list of lessons, and the map made of both."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from course_utils import lessons, progress
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path, monkeypatch) -> Path:
+    """A progress file of this test's own, and nothing remembered from other tests."""
+    file = tmp_path / "folder" / "progress.json"
+    monkeypatch.setenv(progress.PATH_VARIABLE, str(file))
+    monkeypatch.setattr(progress, "_memory", {})
+    monkeypatch.setattr(progress, "_told", set())
+    return file
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """A project folder with the notebooks of lessons 00 and 03 and without an address."""
+    root = (tmp_path / "project").resolve()
+    (root / "notebooks").mkdir(parents=True)
+    (root / "pyproject.toml").write_text('[project]\nname = "course"\n')
+    for number in (0, 3):
+        (root / "notebooks" / lessons.LESSONS[number].notebook).touch()
+    monkeypatch.setattr(progress, "_PROJECT", root)
+    return root
+
+
+# The list of lessons
+
+
+def test_lessons_are_numbered_in_order_with_distinct_names():
+    assert [entry.number for entry in lessons.LESSONS] == list(range(14))
+    assert len({entry.name for entry in lessons.LESSONS}) == 14
+    assert len({entry.title for entry in lessons.LESSONS}) == 14
+    for entry in lessons.LESSONS:
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", entry.name)
+        assert entry.question.endswith("?")
+
+
+def test_a_lesson_takes_30_to_60_minutes_and_builds_on_earlier_ones_only():
+    for entry in lessons.LESSONS:
+        assert 30 <= entry.minutes <= 60
+        assert all(0 <= number < entry.number for number in entry.prerequisites)
+        assert list(entry.prerequisites) == sorted(set(entry.prerequisites))
+        assert entry.prerequisites or entry.number == 0
+
+
+@pytest.mark.parametrize("which", [3, "3", "03", "fusion", "03_fusion", "03_fusion.ipynb"])
+def test_a_lesson_is_found_by_number_or_name(which):
+    assert lessons.lesson(which).notebook == "03_fusion.ipynb"
+
+
+def test_an_unknown_lesson_is_an_error_that_lists_them():
+    with pytest.raises(KeyError, match="there is no lesson 14; the lessons are 00_start_here"):
+        lessons.lesson(14)
+
+
+# The record
+
+
+def test_nothing_is_passed_at_first_and_no_file_is_made(file):
+    assert progress.passed() == []
+    assert not file.exists()
+
+
+def test_passed_tasks_are_kept_sorted_in_the_file(file):
+    progress.mark_passed("04/scale_add")
+    progress.mark_passed("trips_of", lesson_number=1)
+    progress.mark_passed("04/scale_add")
+    assert progress.passed() == ["01/trips_of", "04/scale_add"]
+    assert progress.passed(4) == progress.passed("first_triton_kernels") == ["04/scale_add"]
+    data = json.loads(file.read_text())
+    assert data["schema"] == 1
+    assert list(data["passed"]) == ["01/trips_of", "04/scale_add"]
+    assert [entry.name for entry in file.parent.iterdir()] == ["progress.json"]
+
+
+def test_the_day_of_the_first_pass_stays(file):
+    file.parent.mkdir()
+    file.write_text('{"schema": 1, "passed": {"04/scale_add": "2020-01-01"}}')
+    progress.mark_passed("04/scale_add")
+    assert json.loads(file.read_text())["passed"] == {"04/scale_add": "2020-01-01"}
+
+
+def test_what_another_notebook_wrote_meanwhile_is_kept(file):
+    progress.mark_passed("01/trips_of")
+    data = json.loads(file.read_text())
+    data["passed"]["02/ridge"] = "2020-01-01"
+    file.write_text(json.dumps(data))
+    progress.mark_passed("03/partition")
+    assert progress.passed() == ["01/trips_of", "02/ridge", "03/partition"]
+
+
+def test_reset_forgets_everything(file):
+    progress.reset()
+    assert not file.exists()
+    progress.mark_passed("04/scale_add")
+    progress.reset()
+    assert progress.passed() == []
+
+
+@pytest.mark.parametrize("task", ["scale_add", "4/scale_add", "04/", "04/scale add", "../x", ""])
+def test_a_task_without_its_lesson_is_refused(task, file):
+    with pytest.raises(ValueError, match="is no task: write the lesson's number"):
+        progress.mark_passed(task)
+    assert not file.exists()
+
+
+def test_a_task_of_no_lesson_is_refused():
+    with pytest.raises(KeyError, match="there is no lesson '77'"):
+        progress.mark_passed("77/scale_add")
+
+
+def test_the_default_is_the_readers_own_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv(progress.PATH_VARIABLE)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert progress.path() == tmp_path / ".writing-fast-kernels" / "progress.json"
+
+
+def test_a_user_without_a_home_folder_gets_a_temporary_one(monkeypatch):
+    def no_home(self):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv(progress.PATH_VARIABLE)
+    monkeypatch.setattr(Path, "expanduser", no_home)
+    assert progress.path().name == "progress.json"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{ not json",
+        b"",
+        b"[]",
+        b"3",
+        b'{"schema": 1}',
+        b'{"passed": ["04/scale_add"]}',
+        b'{"passed": {"04/scale_add": 7}}',
+        b"\xff\xfe\x00",
+    ],
+)
+def test_a_damaged_file_is_set_aside_once_and_said_so(content, file, capsys):
+    file.parent.mkdir()
+    file.write_bytes(content)
+    assert progress.passed() == []
+    assert file.with_name("progress.json.bak").read_bytes() == content
+    assert "is damaged; it is kept as progress.json.bak" in capsys.readouterr().out
+    progress.mark_passed("04/scale_add")
+    assert progress.passed() == ["04/scale_add"]
+    assert capsys.readouterr().out == ""
+
+
+def test_an_earlier_backup_is_not_overwritten(file):
+    file.parent.mkdir()
+    for content in ("first", "second"):
+        file.write_text(content)
+        progress.passed()
+    assert file.with_name("progress.json.bak").read_text() == "first"
+    assert file.with_name("progress.json.bak2").read_text() == "second"
+
+
+def test_where_nothing_can_be_written_it_is_kept_in_memory(file, capsys):
+    # A file where the folder should be: this fails for root too.
+    file.parent.write_text("in the way")
+    progress.mark_passed("04/scale_add")
+    progress.mark_passed("04/gelu_tanh")
+    assert progress.passed() == ["04/gelu_tanh", "04/scale_add"]
+    out = capsys.readouterr().out
+    assert out.count("cannot be saved to") == 1
+    assert progress.PATH_VARIABLE in out
+    progress.reset()
+    assert progress.passed() == []
+
+
+def test_a_file_that_cannot_be_read_is_not_replaced(file, capsys):
+    file.mkdir(parents=True)
+    progress.mark_passed("04/scale_add")
+    assert file.is_dir() and list(file.parent.iterdir()) == [file]
+    assert progress.passed() == ["04/scale_add"]
+    assert "cannot be read" in capsys.readouterr().out
+
+
+def test_a_failed_write_leaves_the_old_file(file, monkeypatch, capsys):
+    progress.mark_passed("01/trips_of")
+    before = file.read_text()
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(progress.os, "replace", full)
+    progress.mark_passed("04/scale_add")
+    assert file.read_text() == before
+    assert [entry.name for entry in file.parent.iterdir()] == ["progress.json"]
+    assert progress.passed() == ["01/trips_of", "04/scale_add"]
+    assert "No space left on device" in capsys.readouterr().out
+
+
+# The map
+
+
+class Table(HTMLParser):
+    """The cells and attributes of a table, row by row."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.scopes: list[str | None] = []
+        self.links: list[str | None] = []
+        self.caption = ""
+        self.open: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag == "th":
+            self.scopes.append(dict(attrs).get("scope"))
+        if tag == "a":
+            self.links.append(dict(attrs)["href"])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "caption" in self.open:
+            self.caption += data
+        elif "td" in self.open or "th" in self.open:
+            self.rows[-1][-1] += data
+
+
+def test_the_map_shows_every_lesson_and_its_state(project):
+    progress.mark_passed("03/partition")
+    table = Table(progress.course_map()._repr_html_())
+    assert table.rows[0] == ["Lesson", "Question", "Minutes", "After", "State", "Tasks passed"]
+    assert table.rows[1] == [
+        "00 Start here",
+        "Is my machine ready, and how do I work through this?",
+        "30",
+        "none",
+        "available",
+        "0",
+    ]
+    assert table.rows[2][4:] == ["coming", "0"]
+    assert table.rows[4] == [
+        "03 Fusion",
+        "What is the highest-leverage move?",
+        "45",
+        "01, 02",
+        "available",
+        "1",
+    ]
+    assert len(table.rows) == 15
+
+
+def test_the_map_is_an_accessible_table_without_links(project):
+    table = Table(progress.course_map()._repr_html_())
+    assert table.scopes == ["col"] * 6 + ["row"] * 14
+    assert table.caption == (
+        "Map of the course. 2 of 14 lessons are available, about 75 minutes; tasks passed: 0."
+    )
+    assert table.links == []
+
+
+def test_the_text_of_the_map(project):
+    progress.mark_passed("03/partition")
+    lines = str(progress.course_map()).splitlines()
+    assert lines[0].split() == ["lesson", "min", "after", "state", "passed"]
+    assert lines[1].split() == ["00", "Start", "here", "30", "none", "available", "0"]
+    assert lines[2].strip() == lessons.LESSONS[0].question
+    assert lines[7].split() == ["03", "Fusion", "45", "01,", "02", "available", "1"]
+    assert lines[-1] == ("2 of 14 lessons are available, about 75 minutes; tasks passed: 1.")
+    assert repr(progress.course_map()) == "\n".join(lines)
+    assert max(map(len, lines)) <= 100
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_the_map_says_nothing_of_the_machine(project, tmp_path, file):
+    shown = progress.course_map()
+    for text in (str(shown), shown._repr_html_()):
+        assert str(tmp_path) not in text and str(Path.home()) not in text
+
+
+def test_titles_link_to_the_notebooks_from_their_own_folder(project, monkeypatch):
+    monkeypatch.chdir(project / "notebooks")
+    table = Table(progress.course_map()._repr_html_())
+    assert table.links == ["00_start_here.ipynb", "03_fusion.ipynb"]
+
+
+@pytest.mark.parametrize("ending", ["", "/", ".git"])
+def test_links_to_colab_once_the_project_has_an_address(project, ending):
+    (project / "pyproject.toml").write_text(
+        f'[project]\nname = "course"\n[project.urls]\nRepository = "https://github.com/o/n{ending}"\n'
+    )
+    table = Table(progress.course_map()._repr_html_())
+    colab = "https://colab.research.google.com/github/o/n/blob/main/notebooks"
+    assert table.links == [f"{colab}/00_start_here.ipynb", f"{colab}/03_fusion.ipynb"]
+    assert table.rows[1][-1] == "open 00 in Colab"
+    assert table.rows[2][-1] == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "not toml =",
+        '[project.urls]\nHomepage = "https://github.com/o/n"\n',
+        '[project.urls]\nRepository = "https://example.org/o/n"\n',
+        '[project.urls]\nRepository = "https://github.com/\\"><script>"\n',
+    ],
+)
+def test_no_link_is_made_up_without_an_address(project, text):
+    (project / "pyproject.toml").unlink()
+    if text is not None:
+        (project / "pyproject.toml").write_text(text)
+    shown = progress.course_map()
+    assert shown.repository is None
+    assert "http" not in shown._repr_html_()
+
+
+def test_a_package_without_its_notebooks_does_not_call_lessons_coming(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_PROJECT", tmp_path / "site-packages")
+    text = str(progress.course_map())
+    assert "coming" not in text and "not known" in text
+    assert "not beside the package" in text
