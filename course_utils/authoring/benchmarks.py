@@ -1,0 +1,474 @@
+"""What ``make record`` measures: one function per benchmark, each a list of cells.
+
+A cell is one row of the record: a function, its inputs, and what it moves and computes. Lessons ask
+for rows by these names, so a name here is an interface.
+
+How bytes and FLOPs are counted, for every cell in the same way: the meter runs the function on
+``meta`` tensors, which computes nothing. Where one fused kernel does the whole function (a compiled
+chain, PyTorch's fused attention), the FLOPs are those of the eager form, since the same arithmetic
+is done, and the bytes are each input once and each output once: the compulsory traffic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from course_utils import bench
+
+LARGE = 2**28
+"""Elements of the large vectors: 1 GiB in float32, many times any L2 cache."""
+
+ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
+CAPABILITY_OF_TF32 = CAPABILITY_OF_BF16 = (8, 0)
+MATMUL_DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Input:
+    """The shape and dtype of one input tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return math.prod(self.shape) * ITEMSIZE[self.dtype]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of the record, before it is measured.
+
+    Attributes:
+        benchmark: the row's benchmark.
+        case: the row's case.
+        parameters: the row's parameters.
+        function: takes the inputs as tensors. None for a cell with its own ``measure``.
+        inputs: what the function takes.
+        peak_bytes: GPU memory that inputs, intermediates and output take together at most.
+        compiled: whether to time ``torch.compile(function)``.
+        fused: whether one kernel does it all, which decides how bytes are counted.
+        setting: what must hold while it runs, such as the tf32 switch.
+        measure: times the cell in its own way, instead of ``bench.measure``.
+        capability: the least compute capability on which the cell makes sense.
+    """
+
+    benchmark: str
+    case: str
+    parameters: Mapping[str, int | str]
+    function: Callable[..., object] | None = None
+    inputs: tuple[Input, ...] = ()
+    peak_bytes: int = 0
+    compiled: bool = False
+    fused: bool = False
+    setting: Callable[[], AbstractContextManager[object]] = nullcontext
+    measure: Callable[[], bench.Timing] | None = None
+    capability: tuple[int, int] = (0, 0)
+
+    @property
+    def title(self) -> str:
+        """The cell in one line of text."""
+        values = " ".join(
+            f"{name}={_power(value)}" if isinstance(value, int) else value
+            for name, value in self.parameters.items()
+        )
+        return f"{self.benchmark} {self.case} {values}".rstrip()
+
+    def obstacle(self, memory_bytes: int, capability: tuple[int, int]) -> str | None:
+        """Say why a GPU cannot measure this cell; None if it can.
+
+        Args:
+            memory_bytes: the GPU's free memory.
+            capability: the GPU's compute capability.
+        """
+        if capability < self.capability:
+            wanted = ".".join(map(str, self.capability))
+            return f"needs compute capability {wanted}"
+        if self.peak_bytes > memory_bytes:
+            wanted, there = self.peak_bytes / 2**30, memory_bytes / 2**30
+            return f"needs {wanted:.1f} GiB of GPU memory, {there:.1f} GiB are free"
+        return None
+
+    def prepare(self, device: str = "cuda") -> Callable[[], object]:
+        """Make fresh random inputs and return the function to time."""
+        import torch
+
+        assert self.function is not None
+        tensors = [
+            torch.randn(entry.shape, dtype=getattr(torch, entry.dtype), device=device)
+            for entry in self.inputs
+        ]
+        function = self.function
+        if self.compiled:
+            # Each shape its own kernel, and no shape pushed out of the cache by earlier ones.
+            torch.compiler.reset()
+            function = torch.compile(function, dynamic=False, fullgraph=True)
+        return lambda: function(*tensors)
+
+    def time(self) -> bench.Timing:
+        """Measure the cell on the GPU."""
+        if self.measure is not None:
+            return self.measure()
+        with self.setting():
+            return bench.measure(self.prepare(), rated=False)
+
+    def count(self) -> Count | None:
+        """Count the cell's bytes and FLOPs without computing anything; None for a bare launch."""
+        if self.function is None:
+            return None
+        import torch
+
+        from course_utils import Meter
+
+        tensors = [
+            torch.empty(entry.shape, dtype=getattr(torch, entry.dtype), device="meta")
+            for entry in self.inputs
+        ]
+        with Meter() as meter:
+            result = self.function(*tensors)
+        traffic = meter.traffic
+        if not self.fused:
+            return Count(traffic.bytes_read, traffic.bytes_written, traffic.flops)
+        outputs = result if isinstance(result, tuple | list) else (result,)
+        read = sum(entry.nbytes for entry in self.inputs)
+        return Count(read, sum(output.nbytes for output in outputs), traffic.flops)
+
+
+@dataclass(frozen=True)
+class Count:
+    """What a cell moves and computes."""
+
+    read: int
+    written: int
+    flops: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read and written."""
+        return self.read + self.written
+
+
+def copy() -> Iterator[Cell]:
+    """A device-to-device copy: the practical ceiling of the bandwidth."""
+    for power in range(10, 31):
+        yield _copy("copy", "torch", {"n": 2**power}, 2**power)
+
+
+def matmul() -> Iterator[Cell]:
+    """Square products through PyTorch: the practical ceiling of the arithmetic, by dtype."""
+    for case in MATMUL_DTYPES:
+        for size in (512, 1024, 2048, 4096, 8192, 16384):
+            yield _matmul("matmul", case, case, size, {})
+
+
+def chain() -> Iterator[Cell]:
+    """The course's five-op chain, eager and compiled, over sizes; in bfloat16 at the largest."""
+    for power in range(10, 29, 2):
+        yield from _chain_pair(2**power, "float32")
+    yield from _chain_pair(LARGE, "bfloat16")
+
+
+def residual() -> Iterator[Cell]:
+    """The residual block, eager and compiled."""
+    from course_utils.examples import residual_block
+
+    for case in ("eager", "compiled"):
+        yield _elementwise("residual", case, {}, residual_block, LARGE, "float32")
+
+
+def fusion() -> Iterator[Cell]:
+    """Chains of one to sixteen unary ops, eager and compiled."""
+    from course_utils.examples import chain_of
+
+    for ops in range(1, 17):
+        for case in ("eager", "compiled"):
+
+            def function(x: Any, ops: int = ops) -> Any:
+                return chain_of(x, ops)
+
+            yield _elementwise("fusion", case, {"ops": ops}, function, LARGE, "float32")
+
+
+def launch() -> Iterator[Cell]:
+    """What a launch costs when the kernel does next to nothing."""
+    ways = {
+        "empty_kernel": time_empty_kernel,
+        "add_8": time_tiny_op,
+        "add_8_host": time_tiny_op_on_host,
+        "add_8_graph": time_tiny_op_in_graph,
+    }
+    for case, measure in ways.items():
+        yield Cell("launch", case, {"launches": bench.LAUNCHES}, measure=measure)
+
+
+def op() -> Iterator[Cell]:
+    """The points of the roofline: ops whose intensities span four orders of magnitude."""
+    import torch
+    import torch.nn.functional as F
+
+    n = LARGE
+    yield _copy("op", "copy", {"n": n, "dtype": "float32"}, n)
+    vector = Input((n,))
+    size = vector.nbytes
+
+    def one(case: str, function: Callable[..., object], inputs: int, tensors: int) -> Cell:
+        parameters = {"n": n, "dtype": "float32"}
+        return Cell("op", case, parameters, function, (vector,) * inputs, tensors * size)
+
+    yield one("add", torch.add, inputs=2, tensors=3)
+    yield one("gelu", F.gelu, inputs=1, tensors=2)
+    yield one("sum", torch.sum, inputs=1, tensors=1)
+    yield one("neg", torch.neg, inputs=1, tensors=2)
+    # Negation can be repeated in place for ever without the values running off to infinity.
+    yield one("neg_in_place", torch.neg_, inputs=1, tensors=1)
+    for columns in (1024, 4096):
+        rows = n // columns
+        parameters = {"rows": rows, "columns": columns, "dtype": "float32"}
+        matrix = Input((rows, columns))
+        row = Input((columns,))
+
+        def softmax(x: Any) -> Any:
+            return torch.softmax(x, dim=-1)
+
+        def layernorm(x: Any, weight: Any, bias: Any) -> Any:
+            return F.layer_norm(x, (x.shape[-1],), weight, bias)
+
+        yield Cell("op", "softmax", parameters, softmax, (matrix,), 2 * size)
+        yield Cell("op", "layernorm", parameters, layernorm, (matrix, row, row), 2 * size)
+        yield Cell("op", "broadcast_add", parameters, torch.add, (matrix, row), 2 * size)
+    for case in ("fp32", "bf16"):
+        for side in (256, 512, 1024, 2048, 4096, 8192):
+            yield _matmul("op", "matmul", case, side, {"dtype": MATMUL_DTYPES[case]})
+    for tokens in (1024, 4096):
+        yield from _attention_pair(batch=4, heads=16, tokens=tokens, head_dim=64)
+
+
+BENCHMARKS: Mapping[str, Callable[[], Iterator[Cell]]] = {
+    function.__name__: function for function in (copy, matmul, chain, residual, fusion, launch, op)
+}
+"""Every benchmark of a whole record, by name, in the order they are measured."""
+
+
+def cells(names: Any = None) -> list[Cell]:
+    """Return the cells of some benchmarks, of all by default.
+
+    Raises:
+        ValueError: if a name is no benchmark.
+    """
+    names = list(BENCHMARKS if names is None else names)
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        raise ValueError(f"no benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}")
+    return [cell for name in names for cell in BENCHMARKS[name]()]
+
+
+def counter_cells() -> dict[str, Cell]:
+    """Return the ops whose DRAM bytes ncu reads, by the op's name in the record.
+
+    Tensors are many times the L2 cache, so that what a cache keeps is small beside what moves.
+    """
+    points = {
+        cell.case: cell
+        for cell in op()
+        if cell.case in ("copy", "add", "gelu", "sum", "softmax", "layernorm")
+    }
+    both = {
+        f"{cell.benchmark}_{cell.case}": cell
+        for cell in (*_chain_pair(LARGE, "float32"), *residual())
+    }
+    return points | both
+
+
+@contextlib.contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Allow float32 products to use tf32, or not, and put the switch back afterwards.
+
+    The older of PyTorch's two switches is used on purpose: up to 2.11 at least, torch.compile reads
+    it, and raises when a program has set the newer one.
+    """
+    import torch
+
+    settings = torch.backends.cuda.matmul
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = settings.allow_tf32
+        settings.allow_tf32 = allowed
+        try:
+            yield
+        finally:
+            settings.allow_tf32 = before
+
+
+def time_empty_kernel() -> bench.Timing:
+    """Time launches of a Triton kernel that does nothing."""
+    import torch
+    import triton
+
+    @triton.jit
+    def empty_kernel(x_pointer):
+        pass
+
+    x = torch.randn(8, device="cuda")
+    return bench.per_launch(lambda: empty_kernel[(1,)](x))
+
+
+def time_tiny_op() -> bench.Timing:
+    """Time launches of an eager add of eight elements."""
+    import torch
+
+    x = torch.randn(8, device="cuda")
+    return bench.per_launch(lambda: x + 1.0)
+
+
+def time_tiny_op_on_host() -> bench.Timing:
+    """Time how long the host is busy with one launch of an eager add of eight elements."""
+    import torch
+
+    x = torch.randn(8, device="cuda")
+    samples = []
+
+    def launch() -> object:
+        return x + 1.0
+
+    for _ in range(12):
+        torch.cuda.synchronize()
+        begin = perf_counter()
+        for _ in range(bench.LAUNCHES):
+            launch()
+        samples.append((perf_counter() - begin) * 1e3 / bench.LAUNCHES)
+    torch.cuda.synchronize()
+    return _from_samples(samples[1:])
+
+
+def time_tiny_op_in_graph() -> bench.Timing:
+    """Time one of many eager adds of eight elements, replayed as a CUDA graph.
+
+    The host has no part in it, so this is the device's own time from one tiny kernel to the next.
+    """
+    import torch
+
+    x = torch.randn(8, device="cuda")
+    out = torch.empty_like(x)
+    torch.add(x, 1.0, out=out)  # loads the kernel, which may not happen during capture
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(bench.LAUNCHES):
+            torch.add(x, 1.0, out=out)
+    samples = []
+    for _ in range(12):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        samples.append(start.elapsed_time(end) / bench.LAUNCHES)
+    return _from_samples(samples[1:])
+
+
+def _from_samples(samples: list[float]) -> bench.Timing:
+    import torch
+
+    return bench.summary(samples, f"timed on {torch.cuda.get_device_name()}")
+
+
+def _copy(benchmark: str, case: str, parameters: dict[str, int | str], n: int) -> Cell:
+    def function(x: Any, out: Any) -> Any:
+        return out.copy_(x)
+
+    vector = Input((n,))
+    return Cell(benchmark, case, parameters, function, (vector, vector), 2 * vector.nbytes)
+
+
+def _matmul(
+    benchmark: str, case: str, precision: str, size: int, parameters: dict[str, str]
+) -> Cell:
+    import torch
+
+    matrix = Input((size, size), MATMUL_DTYPES[precision])
+    return Cell(
+        benchmark,
+        case,
+        {"m": size, "n": size, "k": size, **parameters},
+        torch.matmul,
+        (matrix, matrix),
+        3 * matrix.nbytes,
+        setting=lambda: tf32(precision == "tf32"),
+        capability=CAPABILITY_OF_TF32 if precision in ("tf32", "bf16") else (0, 0),
+    )
+
+
+def _chain_pair(n: int, dtype: str) -> Iterator[Cell]:
+    from course_utils.examples import chain as function
+
+    for case in ("eager", "compiled"):
+        yield _elementwise("chain", case, {}, function, n, dtype)
+
+
+def _elementwise(
+    benchmark: str,
+    case: str,
+    parameters: dict[str, int | str],
+    function: Callable[..., object],
+    n: int,
+    dtype: str,
+) -> Cell:
+    vector = Input((n,), dtype)
+    compiled = case == "compiled"
+    # Eager: the input, the intermediate being read, the one being written.
+    return Cell(
+        benchmark,
+        case,
+        {"n": n, **parameters, "dtype": dtype},
+        function,
+        (vector,),
+        (2 if compiled else 3) * vector.nbytes,
+        compiled=compiled,
+        fused=compiled,
+        capability=CAPABILITY_OF_BF16 if dtype == "bfloat16" else (0, 0),
+    )
+
+
+def _attention_pair(batch: int, heads: int, tokens: int, head_dim: int) -> Iterator[Cell]:
+    import torch
+    import torch.nn.functional as F
+
+    def naive(query: Any, key: Any, value: Any) -> Any:
+        scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
+        return torch.softmax(scores, dim=-1) @ value
+
+    head = Input((batch, heads, tokens, head_dim), "float16")
+    scores = batch * heads * tokens**2 * ITEMSIZE["float16"]
+    for implementation in ("naive", "sdpa"):
+        fused = implementation == "sdpa"
+        yield Cell(
+            "op",
+            "attention",
+            {
+                "batch": batch,
+                "heads": heads,
+                "tokens": tokens,
+                "head_dim": head_dim,
+                "dtype": "float16",
+                "implementation": implementation,
+            },
+            F.scaled_dot_product_attention if fused else naive,
+            (head, head, head),
+            4 * head.nbytes + (0 if fused else 2 * scores),
+            fused=fused,
+        )
+
+
+def _power(value: int) -> str:
+    """Write a large power of two as such: 2^28 is easier to read than 268435456."""
+    exponent = value.bit_length() - 1
+    return f"2^{exponent}" if value >= 2**14 and value == 2**exponent else str(value)
