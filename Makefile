@@ -11,6 +11,10 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 READY := $(if $(filter $(VENV)/bin/python,$(PY)),$(STAMP))
 
+ifeq ($(READY),)
+export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
+endif
+
 # The first Python that is new enough and can make environments. It is asked, not only looked for:
 # version managers put names on the PATH that do not run.
 NEW_ENOUGH := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))

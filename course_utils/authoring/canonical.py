@@ -53,8 +53,8 @@ MACHINE_LINE = (
 def canonical(notebook: nbformat.NotebookNode, *, outputs: bool) -> nbformat.NotebookNode:
     """The notebook's canonical form, as a new notebook.
 
-    `outputs` says whether outputs and execution counts are kept. Raises `NotebookError` where a
-    cell does not parse.
+    `outputs` says whether outputs and execution counts are kept. Raises `NotebookError`, without
+    the notebook's name, where a cell does not parse.
     """
     notebook = copy.deepcopy(notebook)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
@@ -243,8 +243,11 @@ def _format_code(notebook: nbformat.NotebookNode) -> None:
     command += ["--config", str(notebooks.ROOT / "pyproject.toml"), "-"]
     done = subprocess.run(command, input=json.dumps(bare), capture_output=True, text=True)
     if done.returncode:
-        reason = done.stderr.strip().splitlines()
-        raise NotebookError(f"a code cell does not parse: {reason[0] if reason else 'no reason'}")
+        where = re.search(r"cells\.ipynb:(\d+):(\d+):\d+: (.*)", done.stderr)
+        if not where:
+            raise NotebookError(f"ruff cannot format the code: {done.stderr.strip()}")
+        cell = cells[int(where[1]) - 1]
+        raise NotebookError(f"cell {cell.id!r}, line {where[2]} does not parse: {where[3]}")
     for cell, formatted in zip(cells, json.loads(done.stdout)["cells"], strict=True):
         cell.source = "".join(formatted["source"])
 

@@ -33,13 +33,19 @@ class OwnKernel(AsyncKernelManager):
     @property
     def kernel_spec(self) -> KernelSpec:
         """The spec that ipykernel would install for this interpreter."""
-        return KernelSpec(**ipykernel.kernelspec.get_kernel_dict())
+        spec = KernelSpec(**ipykernel.kernelspec.get_kernel_dict())
+        # Its warnings are about networks; what cells warn of is in their outputs all the same.
+        spec.argv.append("--log-level=ERROR")
+        return spec
 
 
 def environment() -> dict[str, str]:
     """The kernel's environment: no GPU in sight, and the same results on every run."""
     chosen = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    # A machine's own Python, used as it is, need not have the course installed.
+    search = [str(notebooks.ROOT), chosen.get("PYTHONPATH", "")]
     return chosen | {
+        "PYTHONPATH": os.pathsep.join(filter(None, search)),
         "CUDA_VISIBLE_DEVICES": "",
         "HIP_VISIBLE_DEVICES": "",
         "PYTHONHASHSEED": "0",
@@ -56,7 +62,11 @@ def executed(path: Path, cell_seconds: float = CELL_SECONDS) -> str:
     The working directory is the notebook's folder. Raises `NotebookError`, which names notebook,
     cell and line.
     """
-    notebook = canonical.canonical(notebooks.read(path), outputs=False)
+    notebook = notebooks.read(path)
+    try:
+        notebook = canonical.canonical(notebook, outputs=False)
+    except NotebookError as error:
+        raise NotebookError(f"{notebooks.name(path)}, {error}") from None
     client = nbclient.NotebookClient(
         notebook,
         km=OwnKernel(),

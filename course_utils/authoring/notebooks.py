@@ -41,7 +41,8 @@ def name(path: Path, root: Path = ROOT) -> str:
 
 def keeps_outputs(path: Path) -> bool:
     """Whether the notebook is committed executed: lessons are, exercises and solutions are not."""
-    return not {"exercises", "solutions"} & set(Path(path).resolve().parent.parts)
+    folders = [folder.name for folder in Path(path).resolve().parents[:2]]
+    return folders[0] == "notebooks" or not {"exercises", "solutions"} & set(folders)
 
 
 def read(path: Path) -> nbformat.NotebookNode:
