@@ -75,7 +75,7 @@ class Machine:
     compute_capability: tuple[int, int] | None
     memory_bytes: int | None
     shared_memory_per_block: int
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict, hash=False)
     in_colab: bool = False
     reason: str = ""
     notes: tuple[str, ...] = ()

@@ -181,12 +181,30 @@ def test_where_nothing_can_be_written_it_is_kept_in_memory(file, capsys):
     assert progress.passed() == []
 
 
-def test_a_file_that_cannot_be_read_is_not_replaced(file, capsys):
+def test_a_folder_in_the_place_of_the_file_is_left_alone(file, capsys):
     file.mkdir(parents=True)
     progress.mark_passed("04/scale_add")
     assert file.is_dir() and list(file.parent.iterdir()) == [file]
     assert progress.passed() == ["04/scale_add"]
     assert "cannot be read" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_read_is_not_replaced(file, monkeypatch, capsys):
+    progress.mark_passed("01/trips_of")
+    before = file.read_text()
+
+    def refuse(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        # File modes do not stop root, under whom the tests may run.
+        patch.setattr(Path, "read_text", refuse)
+        patch.setattr(Path, "read_bytes", refuse)
+        progress.mark_passed("04/scale_add")
+        assert progress.passed() == ["04/scale_add"]
+    assert file.read_text() == before
+    out = capsys.readouterr().out
+    assert "cannot be read" in out and "cannot be saved" in out
 
 
 def test_a_failed_write_leaves_the_old_file(file, monkeypatch, capsys):

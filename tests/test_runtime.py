@@ -151,6 +151,11 @@ def test_amd_runs_on_the_gpu_and_is_told_what_does_not():
     assert "ROCm 7.1" in note and "CUDA C++" in note and "not tested on AMD" in note
 
 
+def test_amds_numbers_are_not_compute_capabilities():
+    radeon = Device("AMD Radeon", (7, 0), 2**34, 65_536)
+    assert decide(Facts(device=radeon, torch_hip="7.1")).mode == "gpu"
+
+
 @pytest.mark.parametrize(
     ("driver", "warned", "old"),
     [
@@ -319,6 +324,7 @@ def test_a_failed_setup_can_be_tried_again(fresh):
         runtime.setup()
     fresh.result = None
     assert runtime.setup().mode == "interpreter"
+    assert fresh.tests == ["cpu", "cpu"]
 
 
 def test_what_setup_imports_may_ask_for_the_machine(fresh, monkeypatch):
@@ -348,6 +354,8 @@ def test_threads_set_up_once_and_wait_for_each_other(fresh, monkeypatch):
     assert entered.wait(10)
     for thread in threads[1:]:
         thread.start()
+    threads[1].join(0.2)
+    assert found == []  # nobody gets a machine whose self-test is not over
     go_on.set()
     for thread in threads:
         thread.join(10)
@@ -702,9 +710,10 @@ def test_the_gpu_of_the_table():
     assert machine_like(name="NVIDIA H200").gpu is None
 
 
-def test_a_machine_cannot_be_changed():
+def test_a_machine_cannot_be_changed_and_can_be_a_key():
     with pytest.raises(AttributeError):
         machine_like().mode = "gpu"  # type: ignore[misc]
+    assert {machine_like(H200): 1}[machine_like(H200)] == 1
 
 
 def test_the_versions_of_triton_are_those_of_pyproject():
