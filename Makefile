@@ -9,6 +9,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+FIRST := notebooks/00_start_here.ipynb
 READY := $(if $(filter $(VENV)/bin/python,$(PY)),$(STAMP))
 
 ifeq ($(READY),)
@@ -42,12 +43,13 @@ $(STAMP): pyproject.toml constraints.txt
 	"$$python" course_utils/authoring/install.py
 
 lab: $(READY) ## open the course in JupyterLab
-	@$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) \
-		--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
-		notebooks/00_start_here.ipynb $(LAB_ARGS)
+	@$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) --log-level=WARN \
+		--LabApp.default_url=/lab/tree/$(FIRST) --ServerApp.root_dir=. \
+		--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $(LAB_ARGS)
 
 test: $(READY) ## run every test and every notebook
-	@$(THREADS) $(PY) -m pytest $(PYTEST) $(TEST_ARGS)
+	@colour=no; [ -t 1 ] && colour=yes; \
+	$(THREADS) $(PY) -m pytest --color=$$colour $(PYTEST) $(TEST_ARGS)
 
 test-versions: $(READY) ## run the meter's tests on every supported Triton (downloads them)
 	@$(PY) -m course_utils.authoring.versions

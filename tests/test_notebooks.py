@@ -28,7 +28,8 @@ def repair(path, sentences):
 @pytest.mark.parametrize(("path", "rule"), CASES)
 def test_rule(path, rule):
     found = list(rule(notebooks.read(path), path))
-    assert not found, repair(path, found)
+    if found:
+        pytest.fail(repair(path, found), pytrace=False)
 
 
 @pytest.mark.parametrize("path", [pytest.param(p, id=notebooks.name(p)) for p in ALL])

@@ -7,6 +7,7 @@ notebook that fails is left as it was.
 """
 
 import argparse
+import importlib
 import os
 import re
 import sys
@@ -136,6 +137,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not paths:
         print("There are no lessons in notebooks/ yet.")
         return 0
+    # Where Matplotlib has no font cache yet it makes one, slowly, and says so in a cell's output.
+    importlib.import_module("matplotlib.font_manager")
     with ProcessPoolExecutor(max_workers=max(1, min(options.jobs, len(paths)))) as pool:
         results = []
         for done in pool.map(_run, paths):
