@@ -37,6 +37,7 @@ def test_names_that_lessons_rely_on(cells):
     for cell in cells:
         cases.setdefault(cell.benchmark, set()).add(cell.case)
     assert cases["copy"] == {"torch"}
+    assert cases["cache"] == {"neg_again"}
     assert cases["matmul"] == {"fp32", "tf32", "fp16", "bf16"}
     assert cases["chain"] == cases["residual"] == cases["fusion"] == {"eager", "compiled"}
     assert cases["launch"] >= {"empty_kernel", "add_8"}
@@ -180,7 +181,7 @@ def test_prepare_makes_random_inputs():
 
 
 def test_unknown_benchmark():
-    with pytest.raises(ValueError, match="no benchmark 'cpoy'; there are: copy, matmul"):
+    with pytest.raises(ValueError, match="no benchmark 'cpoy'; there are: copy, cache"):
         benchmarks.cells(["cpoy"])
 
 
@@ -213,7 +214,7 @@ def test_measure_goes_on_and_says_what_it_left_out(capsys):
 
 def test_a_partial_record_is_refused():
     document = sample_record.document()
-    with pytest.raises(record.CannotRecordError, match="no row of: copy, matmul, residual"):
+    with pytest.raises(record.CannotRecordError, match="no row of: copy, cache, matmul, residual"):
         record.check_complete(document, [])
     document["rows"] = [{"benchmark": name} for name in benchmarks.BENCHMARKS]
     record.check_complete(document, [])
@@ -342,7 +343,7 @@ def test_ncu_raw_page():
 def test_counted_ops():
     ops = benchmarks.counter_cells()
     assert set(ops) == {
-        *("copy", "add", "gelu", "softmax", "layernorm", "sum"),
+        *("add", "gelu", "softmax", "layernorm", "sum"),
         *("chain_eager", "chain_compiled", "residual_eager", "residual_compiled"),
     }
     for cell in ops.values():
@@ -389,7 +390,7 @@ def test_counters_join_the_record(fake_ncu, tmp_path, capsys):
     ("body", "message"),
     [
         ("echo '==ERROR== ERR_NVGPUCTRPERM'; exit 1", "may not read the GPU's performance"),
-        ("echo broken >&2; exit 3", r"copy: ncu gave no counters \(exit status 3\).*broken"),
+        ("echo broken >&2; exit 3", r"add: ncu gave no counters \(exit status 3\).*broken"),
     ],
 )
 def test_without_counters_the_record_stays(fake_ncu, tmp_path, capsys, body, message):

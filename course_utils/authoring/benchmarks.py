@@ -209,6 +209,29 @@ def launch() -> Iterator[Cell]:
         yield Cell("launch", case, {"launches": bench.LAUNCHES}, measure=measure)
 
 
+def cache() -> Iterator[Cell]:
+    """One pass over the same tensor again and again, which HBM need not serve if L2 keeps it."""
+    import torch
+
+    for power in range(16, 29):
+        n = 2**power
+        vector = Input((n,))
+
+        def measure(n: int = n) -> bench.Timing:
+            x = torch.randn(n, device="cuda")
+            return time_in_graph(lambda: torch.neg(x, out=x), launches=20)
+
+        yield Cell(
+            "cache",
+            "neg_again",
+            {"n": n, "dtype": "float32"},
+            torch.neg_,
+            (vector,),
+            vector.nbytes,
+            measure=measure,
+        )
+
+
 def op() -> Iterator[Cell]:
     """The points of the roofline: ops whose intensities span four orders of magnitude."""
     import torch
@@ -252,7 +275,8 @@ def op() -> Iterator[Cell]:
 
 
 BENCHMARKS: Mapping[str, Callable[[], Iterator[Cell]]] = {
-    function.__name__: function for function in (copy, matmul, chain, residual, fusion, launch, op)
+    function.__name__: function
+    for function in (copy, cache, matmul, chain, residual, fusion, launch, op)
 }
 """Every benchmark of a whole record, by name, in the order they are measured."""
 
@@ -273,12 +297,13 @@ def cells(names: Any = None) -> list[Cell]:
 def counter_cells() -> dict[str, Cell]:
     """Return the ops whose DRAM bytes ncu reads, by the op's name in the record.
 
-    Tensors are many times the L2 cache, so that what a cache keeps is small beside what moves.
+    Tensors are many times the L2 cache, so that what a cache keeps is small beside what moves. A
+    copy is not among them: PyTorch has the GPU's copy engine do it, and ncu sees kernels only.
     """
     points = {
         cell.case: cell
         for cell in op()
-        if cell.case in ("copy", "add", "gelu", "sum", "softmax", "layernorm")
+        if cell.case in ("add", "gelu", "sum", "softmax", "layernorm")
     }
     both = {
         f"{cell.benchmark}_{cell.case}": cell
@@ -349,20 +374,28 @@ def time_tiny_op_on_host() -> bench.Timing:
 
 
 def time_tiny_op_in_graph() -> bench.Timing:
-    """Time one of many eager adds of eight elements, replayed as a CUDA graph.
-
-    The host has no part in it, so this is the device's own time from one tiny kernel to the next.
-    """
+    """Time one of many eager adds of eight elements, replayed as a CUDA graph."""
     import torch
 
     x = torch.randn(8, device="cuda")
     out = torch.empty_like(x)
-    torch.add(x, 1.0, out=out)  # loads the kernel, which may not happen during capture
+    return time_in_graph(lambda: torch.add(x, 1.0, out=out), bench.LAUNCHES)
+
+
+def time_in_graph(launch: Callable[[], object], launches: int) -> bench.Timing:
+    """Time one of many launches of the same kernel, replayed as a CUDA graph.
+
+    The host has no part in it, so this is the device's own time from one kernel to the next; and
+    nothing empties the caches in between.
+    """
+    import torch
+
+    launch()  # loads the kernel, which may not happen during capture
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(bench.LAUNCHES):
-            torch.add(x, 1.0, out=out)
+        for _ in range(launches):
+            launch()
     samples = []
     for _ in range(12):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -371,7 +404,7 @@ def time_tiny_op_in_graph() -> bench.Timing:
         graph.replay()
         end.record()
         torch.cuda.synchronize()
-        samples.append(start.elapsed_time(end) / bench.LAUNCHES)
+        samples.append(start.elapsed_time(end) / launches)
     return _from_samples(samples[1:])
 
 
