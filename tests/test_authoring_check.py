@@ -56,6 +56,9 @@ def test_fix_repairs_all_that_needs_no_execution(project, monkeypatch, capsys):
     check.fix(project)
     assert set(failing(project)) == {"notebooks: executed", "notebooks: rules for lessons"}
     assert asked == ["check", "format"]
+    path.write_text(path.read_text() + "\n")
+    check.fix(project)
+    assert canonical.is_canonical(path)
     assert "04_first.ipynb" in capsys.readouterr().out
 
 

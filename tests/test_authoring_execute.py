@@ -1,5 +1,6 @@
 """Execution in place: outputs as any machine without a GPU makes them, or one clear failure."""
 
+import json
 import os
 import sys
 
@@ -51,6 +52,15 @@ def test_a_lesson_is_executed_in_its_folder_under_this_python_without_a_gpu(run)
     notebook = notebooks.read(path)
     assert not list(rules.executed(notebook, path))
     assert [cell.execution_count for cell in notebooks.code_cells(notebook)] == [1, 2, 3, 4]
+
+
+def test_installed_kernelspecs_do_not_matter(run, tmp_path, monkeypatch):
+    spec = tmp_path / "share" / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    argv = ["no-such-python", "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "x"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
+    assert outputs(run("# Title", "print(1)")) == ["1"]
 
 
 def test_a_second_run_changes_no_byte(run):
