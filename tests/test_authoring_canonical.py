@@ -92,12 +92,12 @@ def test_notebook_metadata_is_fixed_and_free_of_versions():
 
 def test_notebooks_of_older_minor_versions_are_brought_up_to_date(course):
     path = course / "notebooks" / "01_x.ipynb"
-    old = {"cells": [{"cell_type": "markdown", "metadata": {}, "source": ["# A\n", "b"]}]}
+    old = {"cells": [{"cell_type": "markdown", "metadata": {}, "source": ["# The title\n", "b"]}]}
     path.write_text(json.dumps(old | {"metadata": {}, "nbformat": 4, "nbformat_minor": 2}))
     canonical.fix(path)
     made = notebooks.read(path)
     assert made.nbformat_minor == 5
-    assert (made.cells[0].id, made.cells[0].source) == ("a", "# A\nb")
+    assert (made.cells[0].id, made.cells[0].source) == ("the-title", "# The title\nb")
 
 
 def test_cell_metadata_keeps_what_an_author_says_and_drops_what_an_editor_remembers():
