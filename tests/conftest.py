@@ -22,10 +22,13 @@ def root() -> Path:
 
 @pytest.fixture
 def course(tmp_path) -> Path:
-    """The folder of a course without notebooks: settings, README, empty folders."""
+    """The folder of a course without notebooks and address: settings, README, empty folders."""
+    from course_utils.authoring import colab
+
     for folder in ("notebooks", "solutions", "exercises", "course_utils"):
         (tmp_path / folder).mkdir()
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    colab.set_repository(None, tmp_path)
     (tmp_path / "README.md").write_text("# A small course\n\nText.\n", encoding="utf-8")
     return tmp_path
 

@@ -227,6 +227,35 @@ def test_no_python_is_one_line(project):
     assert done.stderr.splitlines()[0] == "There is no python3 here: install Python 3.11 or newer."
 
 
+@pytest.mark.parametrize(
+    ("check", "test", "expected"), [(0, 0, 0), (1, 0, 1), (0, 2, 1), (1, 1, 1)]
+)
+def test_ci_checks_and_tests_and_fails_where_one_does(project, root, check, test, expected):
+    (project.folder / ".ci").mkdir()
+    shutil.copy2(root / ".ci" / "run", project.folder / ".ci")
+    path = only(project)
+    bare = project.programs.parent / "bare"
+    for name in ("bash", "dirname", "mktemp", "tail"):
+        (bare / name).symlink_to(shutil.which(name))
+    (bare / "make").unlink()
+    for name, script in {
+        "make": 'echo "make $@" >> {log}; case $1 in check) exit %d;; test) exit %d;; esac',
+        "apt-get": 'echo "apt-get $@" >> {log}; echo no such mirror; exit 1',
+        "id": "echo 0",
+    }.items():
+        (bare / name).unlink(missing_ok=True)
+        script = script % (check, test) if "%" in script else script
+        project.program(name, f"#!/bin/sh\n{script}\n")
+        shutil.move(project.programs / name, bare / name)
+    done = subprocess.run(
+        ["bash", ".ci/run"], env={"PATH": path}, cwd=project.folder, capture_output=True, text=True
+    )
+    assert done.returncode == expected
+    # No browser to be had is no reason to test nothing; the tests' summary is what comes last.
+    assert project.asked() == ["apt-get update", "make check", "make test"]
+    assert "browser tests will be skipped" in done.stdout and "no such mirror" in done.stdout
+
+
 GOOD = {"version": (3, 12), "system": "Linux", "free_gb": 50.0, "wanted_gb": 9.0}
 
 

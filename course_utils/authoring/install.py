@@ -97,9 +97,11 @@ def install(root, venv):
         # Downloads of gigabytes do not fit the small /tmp that many machines have.
         TMPDIR=temporary,
     )
-    if not _runs(python):
+    if _runs(python):
+        print("Bringing the packages in .venv up to date.", flush=True)
+    else:
+        print("Installing the course's packages into .venv: some minutes, this once.", flush=True)
         run([sys.executable, "-m", "venv", venv], environment)
-    print("Installing the course's packages into .venv: some minutes, this once.", flush=True)
     pip = [python, "-m", "pip", "install", "--constraint", os.path.join(root, "constraints.txt")]
     if not sys.stdout.isatty():
         pip += ["--quiet", "--quiet"]
