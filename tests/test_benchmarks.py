@@ -85,7 +85,7 @@ def test_every_cell_has_a_row_of_its_own(cells):
         (("matmul", "tf32"), {"m": 512}, 3 * 4 * 512**2, 2 * 512**3),
         (("op", "add"), {}, 12 * N, N),
         (("op", "sum"), {}, 4 * N + 4, N),
-        (("op", "neg"), {}, 8 * N, N),
+        (("op", "neg"), {"dtype": "float32"}, 8 * N, N),
         (("op", "neg_in_place"), {}, 8 * N, N),
         (("op", "broadcast_add"), {"columns": 4096}, 8 * N + 4 * 4096, N),
         (("op", "softmax"), {"columns": 1024}, 8 * N, None),
