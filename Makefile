@@ -47,8 +47,11 @@ lab: $(READY) ## open the course in JupyterLab
 		--LabApp.default_url=/lab/tree/$(FIRST) --ServerApp.root_dir=. \
 		--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $(LAB_ARGS)
 
+# A reader's own progress neither changes a test nor is changed by it.
 test: $(READY) ## run every test and every notebook
 	@colour=no; [ -t 1 ] && colour=yes; \
+	scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT; \
+	WRITING_FAST_KERNELS_PROGRESS=$$scratch/progress.json \
 	$(THREADS) $(PY) -m pytest --color=$$colour $(PYTEST) $(TEST_ARGS)
 
 test-versions: $(READY) ## run the meter's tests on every supported Triton (downloads them)

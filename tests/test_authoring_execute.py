@@ -7,6 +7,7 @@ import sys
 import nbformat
 import pytest
 
+from course_utils import progress
 from course_utils.authoring import canonical, execute, notebooks, rules
 from course_utils.authoring.notebooks import NotebookError
 
@@ -134,7 +135,21 @@ def test_without_lessons_there_is_nothing_to_do(monkeypatch, course, capsys):
     assert "no lessons" in capsys.readouterr().out
 
 
-def test_the_environment_of_this_process_is_left_alone():
+def test_the_environment_of_this_process_is_left_alone(tmp_path):
     before = dict(os.environ)
-    execute.environment()
+    execute.environment(str(tmp_path))
     assert dict(os.environ) == before
+
+
+def test_a_readers_progress_neither_shows_nor_changes(run, tmp_path, monkeypatch):
+    file = tmp_path / "progress.json"
+    monkeypatch.setenv(progress.PATH_VARIABLE, str(file))
+    progress.mark_passed("04/gelu_tanh")
+    before = file.read_bytes()
+    path = run(
+        "# Title",
+        "from course_utils import progress\n\nprint(progress.passed())",
+        'progress.mark_passed("04/scale_add")\nprint(progress.passed())',
+    )
+    assert outputs(path) == ["[]", "['04/scale_add']"]
+    assert file.read_bytes() == before

@@ -11,6 +11,7 @@ import importlib
 import os
 import re
 import sys
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+from course_utils import progress
 from course_utils.authoring import canonical, notebooks
 from course_utils.authoring.notebooks import NotebookError
 
@@ -40,13 +42,18 @@ class OwnKernel(AsyncKernelManager):
         return spec
 
 
-def environment() -> dict[str, str]:
-    """The kernel's environment: no GPU in sight, and the same results on every run."""
+def environment(scratch: str) -> dict[str, str]:
+    """The kernel's environment: no GPU in sight, and the same results on every run.
+
+    `scratch` is an empty folder, where the kernel may note a reader's progress.
+    """
     chosen = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     # A machine's own Python, used as it is, need not have the course installed.
     search = [str(notebooks.ROOT), chosen.get("PYTHONPATH", "")]
     return chosen | {
         "PYTHONPATH": os.pathsep.join(filter(None, search)),
+        # Nobody has passed a task yet.
+        progress.PATH_VARIABLE: os.path.join(scratch, "progress.json"),
         "CUDA_VISIBLE_DEVICES": "",
         "HIP_VISIBLE_DEVICES": "",
         "PYTHONHASHSEED": "0",
@@ -77,7 +84,8 @@ def executed(path: Path, cell_seconds: float = CELL_SECONDS) -> str:
         resources={"metadata": {"path": str(Path(path).resolve().parent)}},
     )
     try:
-        client.execute(env=environment())
+        with tempfile.TemporaryDirectory() as scratch:
+            client.execute(env=environment(scratch))
     except CellExecutionError:
         raise NotebookError(f"{notebooks.name(path)}, {_failure(notebook)}") from None
     except (CellTimeoutError, DeadKernelError) as error:
