@@ -39,7 +39,7 @@ def png(figure: Figure, dpi: int = PIXELS_PER_INCH, compression: int = 6) -> byt
 
 def plain(caption: str) -> str:
     """Return a caption's Markdown as one line of plain text, for alt texts."""
-    return re.sub(r"\s+", " ", re.sub(r"[*`$]", "", caption)).strip()
+    return re.sub(r"\s+", " ", re.sub(r"[*`${}]", "", caption)).strip()
 
 
 def png_bundle(figure: Figure, caption: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -53,6 +53,7 @@ HATCHES: Mapping[str, str] = {
 
 WIDTH = 7.5  # inches: 720 CSS pixels, the text column of a notebook
 
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _STYLE = {
     "figure.facecolor": PAPER,
     "savefig.facecolor": PAPER,
@@ -171,6 +172,11 @@ def quantity(value: float, unit: str) -> str:
     exponent = max(-3, min(exponent, 5))
     prefix = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}[exponent]
     return f"{significant(value / 1000.0**exponent)} {prefix}{unit}"
+
+
+def power_of_two(value: float) -> str:
+    """Return a power of two as plain text with raised digits: 1024 becomes "2¹⁰"."""
+    return "2" + str(round(math.log2(value))).translate(_RAISED)
 
 
 def significant(value: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import offset_copy
 
 from course_utils.plots.labels import spread
@@ -21,6 +21,7 @@ from course_utils.plots.style import (
     PAPER,
     add_axes,
     new_figure,
+    power_of_two,
     set_title,
     style,
 )
@@ -53,10 +54,6 @@ class Series:
 _SPARE = (("#0072B2", "v"), ("#8a6d00", "P"), (MUTED, "X"), ("#56B4E9", "*"))
 
 
-def _power_of_two(value: float, _position: int | None = None) -> str:
-    return f"$2^{{{round(math.log2(value))}}}$"
-
-
 def sweep_axes(
     axes: Axes,
     series: Sequence[Series],
@@ -79,7 +76,7 @@ def sweep_axes(
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     short = max(xs) <= 65536
     axes.xaxis.set_major_formatter(
-        FuncFormatter((lambda v, _=None: f"{v:g}") if short else _power_of_two)
+        FuncFormatter(lambda v, _=None: f"{v:g}" if short else power_of_two(v))
     )
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(min(xs) / 2**0.3, max(xs) * 2**0.3)
@@ -112,8 +109,11 @@ def sweep_axes(
     if not values:
         raise ValueError("sweep_chart got no value at all; each series has only None.")
     if log_y:
-        axes.set_ylim(min(values) / 1.6, max(values) * 1.6)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        low, high = min(values) / 1.6, max(values) * 1.6
+        axes.set_ylim(low, high)
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+        heights = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
+        axes.yaxis.set_major_locator(FixedLocator([y for y in heights if low <= y <= high]))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _=None: f"{v:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
     else:

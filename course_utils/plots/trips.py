@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from matplotlib.transforms import offset_copy
@@ -90,23 +90,37 @@ def trips_axes(axes: Axes, launches: Iterable[Any], tensor_bytes: Any) -> None:
     head = "trips over x   (bytes moved / bytes of x)"
     axes.text(0, -0.5, head, transform=higher, fontsize=9)
 
-    places = np.arange(count)
     edge = COLOURS["hbm"]
     read, written = [r for _, r, _ in rows], [w for _, _, w in rows]
-    axes.barh(places - 0.17, read, 0.3, color=edge, edgecolor=edge, zorder=2)
-    # Hollow and hatched: written differs from read in grey print too. The hatch's colour is a
-    # setting of its own since matplotlib 3.11.
-    with matplotlib.rc_context({"hatch.color": edge}):
-        axes.barh(places + 0.17, written, 0.3, color=PAPER, edgecolor=edge, hatch="/////", zorder=2)
-    for place, (name, _, _) in enumerate(rows):
-        axes.text(ends[place], place, words[place], transform=right, **middle)
+    _bars(axes, [place - 0.17 for place in range(count)], read, edge)
+    # Hollow and hatched: written differs from read in grey print too.
+    _bars(axes, [place + 0.17 for place in range(count)], written, PAPER, hatch="/////")
+    for place, (name, r, w) in enumerate(rows):
         axes.text(0, place, name, transform=left, ha="right", **middle)
+        # In a long list figures are not repeated from one row to the next.
+        if place < 2 or count <= 8 or (r, w) != rows[place - 1][1:]:
+            axes.text(ends[place], place, words[place], transform=right, **middle)
     axes.hlines(count - 0.5, 0, limit, color=MUTED, linewidth=0.8)
     reads, writes = sum(read), sum(written)
     total = f"{reads + writes:.2f} trips  =  {reads:.2f} read + {writes:.2f} written"
     bold = {**middle, "fontsize": 9.5, "weight": "bold"}
     axes.text(0, count, total, transform=right, **bold)
     axes.text(0, count, "total", transform=left, ha="right", **bold)
+
+
+def _bars(
+    axes: Axes, places: list[float], lengths: list[float], face: str, hatch: str | None = None
+) -> None:
+    """Draw bars of equal height as one collection, which is quicker than as many patches."""
+    corners = [
+        [(0, y - 0.15), (length, y - 0.15), (length, y + 0.15), (0, y + 0.15)]
+        for y, length in zip(places, lengths, strict=True)
+    ]
+    edge = COLOURS["hbm"]
+    # The hatch's colour is a setting of its own since matplotlib 3.11.
+    with matplotlib.rc_context({"hatch.color": edge}):
+        look = {"facecolor": face, "edgecolor": edge, "hatch": hatch, "linewidth": 1}
+        axes.add_collection(PolyCollection(corners, zorder=2, **look), autolim=False)
 
 
 def _limit(axes: Axes, ends: list[float], words: list[str]) -> float:

@@ -1,0 +1,63 @@
+"""What the records say about the GPU that an explorer shows, if they say anything."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from course_utils import gpus, plots, records
+
+
+class Recorded(NamedTuple):
+    """A recorded time: seconds, the GPU's own name, and the words that stand beside the time."""
+
+    seconds: float
+    gpu: str
+    label: str
+
+
+def record_of(gpu_key: str) -> records.Record | None:
+    """Return the record made on this GPU, or None."""
+    return records.load(gpu_key) if gpu_key in records.available() else None
+
+
+def recorded_time(
+    gpu_key: str, benchmark: str, case: str, **parameters: int | str
+) -> Recorded | None:
+    """Return the recorded time of exactly this case on exactly this GPU, or None."""
+    record = record_of(gpu_key)
+    if record is None:
+        return None
+    try:
+        row = record.row(benchmark, case, **parameters)
+    except records.RecordError:
+        return None
+    return Recorded(row.milliseconds / 1e3, record.gpu, record.label)
+
+
+def launch_overhead(gpu_key: str) -> Recorded | None:
+    """Return what one launch takes on this GPU; on the reference GPU if this one has no record."""
+    record = record_of(gpu_key) or record_of(records.REFERENCE)
+    if record is None or record.launch_overhead is None:
+        return None
+    return Recorded(record.launch_overhead / 1e3, record.gpu, record.label)
+
+
+def measured_ceilings(gpu_key: str) -> plots.Ceilings | None:
+    """Return the largest copy's rate and the best matmul's by dtype on this GPU, or None."""
+    record = record_of(gpu_key)
+    if record is None:
+        return None
+    # The largest copy, not the fastest: a small one may come out of the cache.
+    copies, peaks = {}, {}
+    for row in record.all_rows:
+        if row.benchmark == "copy" and row.bytes:
+            copies[row.bytes] = row.gb_per_s * 1e9
+        elif row.benchmark == "matmul" and row.flops:
+            peaks[row.case] = max(peaks.get(row.case, 0.0), row.tflop_per_s * 1e12)
+    bandwidth = copies[max(copies)] if copies else None
+    return plots.Ceilings(bandwidth, peaks) if copies or peaks else None
+
+
+def gpu_options() -> list[tuple[str, str]]:
+    """Return (name, key) of every GPU in the table, for a Dropdown."""
+    return [(gpu.name, gpu.key) for gpu in gpus.GPUS.values()]
