@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from types import TracebackType
+import threading
 from typing import Any
 
 from course_utils.meter import compiled, report
@@ -16,8 +17,9 @@ class Meter:
 
     Eager PyTorch ops are counted on any device, ``meta`` included. Triton kernels launched inside
     run in Triton's interpreter, with the same results, and are counted tile by tile, on a machine
-    with a GPU as well. Meters nest, and each thread's meter counts its own thread (and the
-    backward passes it starts).
+    with a GPU as well (a launch then returns None, not the compiled kernel). Meters nest, and each
+    thread's meter counts its own thread (and the backward passes it starts). A meter that is
+    opened again goes on counting where it stopped.
 
     Example:
         >>> with Meter() as meter:
@@ -31,31 +33,33 @@ class Meter:
 
     def __init__(self) -> None:
         self.launches: list[Launch] = []
-        self._mode: CountingMode | None = None
+        self._undo: contextlib.ExitStack | None = None
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Meter:
-        if self._mode is not None:
-            raise RuntimeError(
-                "this meter is open already; open a second one with `with Meter() as inner:`"
-            )
-        _triton("install")
-        compiled.install()
-        self._mode = CountingMode(self.launches.append)
-        self._mode.__enter__()
+        with self._lock:
+            if self._undo is not None:
+                raise RuntimeError(
+                    "this meter is open already; open a second one with `with Meter() as inner:`"
+                )
+            # Should a step fail, the stack takes the earlier ones back.
+            with contextlib.ExitStack() as undo:
+                _triton("install")
+                undo.callback(_triton, "uninstall")
+                compiled.install()
+                undo.callback(compiled.uninstall)
+                mode = CountingMode(self.launches.append)
+                mode.__enter__()
+                undo.callback(mode.leave)
+                self._undo = undo.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        mode, self._mode = self._mode, None
-        try:
-            mode.__exit__(kind, error, trace)
-        finally:
-            compiled.uninstall()
-            _triton("uninstall")
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            undo, self._undo = self._undo, None
+        if undo is None:
+            raise RuntimeError("this meter is not open: enter it with `with meter:` first")
+        undo.close()
 
     @property
     def traffic(self) -> Traffic:

@@ -67,18 +67,14 @@ def _cells(traffic: Traffic, size: int) -> tuple[str, ...]:
 
 
 def _argument_rows(launches: Sequence[Launch], size: int) -> list[tuple[str, ...]]:
-    return [
-        (launch.name if first else "", name, *_argument_cells(argument, size))
-        for launch in launches
-        for first, (name, argument) in zip(_firsts(), launch.arguments.items(), strict=False)
-        if argument.bytes
-    ]
-
-
-def _firsts():
-    yield True
-    while True:
-        yield False
+    rows = []
+    for launch in launches:
+        name = launch.name
+        for argument, traffic in launch.arguments.items():
+            if traffic.bytes:
+                rows.append((name, argument, *_argument_cells(traffic, size)))
+                name = ""  # once per launch
+    return rows
 
 
 def _argument_cells(a: ArgumentTraffic, size: int) -> tuple[str, ...]:

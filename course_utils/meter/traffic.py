@@ -13,6 +13,7 @@ them. The words are used with one meaning throughout the course:
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -28,8 +29,10 @@ def nbytes_of(reference: Any) -> int:
         TypeError: if it is neither.
         ValueError: if it is empty: there is no pass over nothing.
     """
-    size = getattr(reference, "nbytes", reference)
-    if isinstance(size, bool) or not isinstance(size, int | float):
+    # A number before its bytes: a numpy integer has `nbytes` too.
+    is_number = isinstance(reference, numbers.Real) and not isinstance(reference, bool)
+    size = reference if is_number else getattr(reference, "nbytes", None)
+    if not isinstance(size, numbers.Real):
         raise TypeError(
             f"trips() wants a tensor, an array or a number of bytes, "
             f"got {type(reference).__name__}. Example: meter.trips(x)"
@@ -132,14 +135,15 @@ class Finding:
             of an output that no store reached).
         message: the whole story in one sentence.
         kernel: the kernel's name.
-        argument: the argument's name.
-        line: line number within the kernel's own source, counted from its ``def`` as 1; None where
-            no line is to blame.
+        argument: the argument's name; empty for an address that belongs to none.
+        line: line number within the source of the kernel, or of the helper that the message names,
+            counted from its ``def`` as 1; None where no line is to blame.
         source: that line's text.
         program: program id (x, y, z) of the first occurrence.
         lane: index within the tile of the first occurrence.
         distance: for "outside", elements past the end (positive) or before the start (negative);
-            0 when it fell into a gap between the elements of a strided tensor.
+            0 when it fell into a gap between the elements of a strided tensor, None when it was
+            near no tensor.
         count: how many lanes (or elements) this happened to.
     """
 

@@ -9,12 +9,14 @@ that touches ``triton.runtime.interpreter``; what it relies on there is listed i
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import linecache
 import os
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,7 +26,8 @@ import triton
 import triton.language as tl
 from triton.runtime import autotuner, interpreter, jit
 
-from course_utils.meter.ledger import Ledger, Position
+from course_utils.meter.arguments import stay_in_region
+from course_utils.meter.ledger import Ledger, Position, SourceLine
 from course_utils.meter.torch_ops import active_counters, uncounted
 from course_utils.meter.traffic import Launch
 
@@ -34,10 +37,12 @@ _install_lock = threading.Lock()
 _install_count = 0
 _originals: list[tuple[Any, str, Any]] = []
 _paused = threading.local()
+_searched: weakref.WeakSet = weakref.WeakSet()  # autotuners that have "searched" once
 
-_TRITON_FOLDER = os.path.dirname(triton.__file__)
-_OWN_FOLDER = os.path.dirname(__file__)
+_TRITON_FOLDER = os.path.dirname(triton.__file__) + os.sep
+_OWN_FOLDER = os.path.dirname(__file__) + os.sep
 _ABSENT = object()
+_E2M1 = interpreter._ir.ScaleDotElemTypeTY.E2M1
 
 
 # ---------------------------------------------------------------------------------------------
@@ -50,16 +55,16 @@ def _position() -> Position:
     return Position(tuple(builder.grid_idx), tuple(builder.grid_dim))
 
 
-def _kernel_line() -> tuple[int | None, str]:
-    """Find the kernel's line that is running: the nearest frame outside Triton and the meter."""
+def _running_line() -> SourceLine:
+    """Find the line that is running: the nearest frame outside Triton and the meter."""
     frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((_TRITON_FOLDER, _OWN_FOLDER)):
-            line = frame.f_lineno - frame.f_code.co_firstlineno + 1
-            return line, linecache.getline(file, frame.f_lineno).strip()
+    while frame.f_code.co_filename.startswith((_TRITON_FOLDER, _OWN_FOLDER)):
         frame = frame.f_back
-    return None, ""
+    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    number = frame.f_lineno
+    while frame.f_code.co_name.startswith("<"):  # a comprehension, a lambda
+        frame = frame.f_back
+    return SourceLine(frame.f_code.co_name, number - frame.f_code.co_firstlineno + 1, text)
 
 
 class _WatchedMemory:
@@ -90,13 +95,20 @@ class _WatchedMemory:
         everyone = np.ones(np.shape(pointers), bool)
         width = np.asarray(value).itemsize
         real, allowed = self._ledger.access(pointers, everyone, width, True, True)
-        if not allowed.all():
-            raise IndexError("an atomic compare-and-swap left its tensor: " + _last(self._ledger))
+        # It takes no mask: lanes that may not go where they point are sent to a place of their own.
+        nowhere = np.zeros(real.shape, np.uint64)
+        places = nowhere.ctypes.data + nowhere.itemsize * np.arange(real.size, dtype=np.uint64)
+        real = np.where(allowed, real, places.reshape(real.shape))
         return self._native.atomic_cas(real, expected, value, semantic)
 
 
-def _last(ledger: Ledger) -> str:
-    return next(reversed(ledger.sights.values())).story
+def _keep_region(original: Callable) -> Callable:
+    def add_offset(builder, pointer, offset):
+        result = original(builder, pointer, offset)
+        stay_in_region(pointer.data, result.data, offset.data)
+        return result
+
+    return add_offset
 
 
 # One FLOP per element of the result. Selects, casts and comparisons compute nothing.
@@ -120,6 +132,18 @@ def _count_dot(original: Callable, ledger: Ledger) -> Callable:
     def counted(builder, a, b, *args, **kwargs):
         result = original(builder, a, b, *args, **kwargs)
         ledger.flops += 2 * result.data.size * a.data.shape[-1]
+        return result
+
+    return counted
+
+
+def _count_scaled_dot(original: Callable, ledger: Ledger) -> Callable:
+    def counted(builder, a, a_scale, a_format, b, b_scale, b_format, fast, a_packs_k, *rest):
+        result = original(
+            builder, a, a_scale, a_format, b, b_scale, b_format, fast, a_packs_k, *rest
+        )
+        packed = a_packs_k and a_format == _E2M1  # two 4-bit numbers to a byte, along K
+        ledger.flops += 2 * result.data.size * a.data.shape[-1] * (2 if packed else 1)
         return result
 
     return counted
@@ -155,9 +179,13 @@ def _launch_patches(ledger: Ledger) -> list[tuple[Any, str, Any]]:
     patches: list[tuple[Any, str, Any]] = [
         (interpreter, "_interpreter", _WatchedMemory(interpreter._interpreter, ledger)),
         (interpreter, "_implicit_cvt", convert_with_region),
+        (builder, "create_addptr", _keep_region(builder.create_addptr)),
         (builder, "create_dot", _count_dot(builder.create_dot, ledger)),
         (builder, "create_fma", _count_elementwise(builder.create_fma, ledger, 2)),
     ]
+    if hasattr(builder, "create_dot_scaled"):  # Triton >= 3.8
+        original = builder.create_dot_scaled
+        patches.append((builder, "create_dot_scaled", _count_scaled_dot(original, ledger)))
     for name in _ELEMENTWISE:
         original = getattr(builder, f"create_{name}", None)  # not every version has each op
         if original is not None:
@@ -184,16 +212,25 @@ def _exchanged(patches: list[tuple[Any, str, Any]]) -> Iterator[None]:
                 setattr(owner, name, old)
 
 
-def _interpret(kernel: Any, args: tuple, grid: Any, kwargs: dict) -> Launch:
-    """Run one launch of an interpreted kernel under observation."""
-    ledger = Ledger(kernel.fn.__name__, _position, _kernel_line)
+def _interpret(kernel: Any, args: tuple, grid: Any, kwargs: dict) -> Launch | None:
+    """Run one launch of an interpreted kernel under observation; None if the grid is empty."""
+    tensors = [t for t in _flatten((args, tuple(kwargs.values()))) if torch.is_tensor(t)]
+    name = kernel.fn.__name__
+    if any(t.device.type == "meta" for t in tensors):
+        raise ValueError(
+            f"the Triton kernel {name} was launched on a `meta` tensor, which has no memory to "
+            f"load from. Only eager PyTorch ops can be counted on `meta`; give the kernel a small "
+            f"CPU or CUDA tensor instead"
+        )
+    # The interpreter works on copies of GPU tensors; a GPU address kept in memory leads nowhere.
+    on_host = all(t.device.type == "cpu" for t in tensors)
+    ledger = Ledger(name, _position, _running_line, follow_foreign=on_host)
 
     def register_arguments(*host_args, **host_kwargs):
         bound = inspect.getcallargs(kernel.fn, *host_args, **host_kwargs)
-        for name, value in bound.items():
-            ledger.register(name, value)
+        for argument, value in bound.items():
+            ledger.register(argument, value)
 
-    _refuse_meta(args, kwargs, kernel.fn.__name__)
     kernel.pre_run_hooks.append(register_arguments)
     try:
         # uncounted: copies to the host and back are the interpreter's, not the kernel's.
@@ -203,17 +240,19 @@ def _interpret(kernel: Any, args: tuple, grid: Any, kwargs: dict) -> Launch:
             )
     finally:
         kernel.pre_run_hooks.remove(register_arguments)
-    return ledger.launch(tuple(interpreter.interpreter_builder.grid_dim))
+    programs = tuple(interpreter.interpreter_builder.grid_dim)
+    return ledger.launch(programs) if min(programs) > 0 else None
 
 
-def _refuse_meta(args: tuple, kwargs: dict, name: str) -> None:
-    for value in (*args, *kwargs.values()):
-        if torch.is_tensor(value) and value.device.type == "meta":
-            raise ValueError(
-                f"the Triton kernel {name} was launched on a `meta` tensor, which has no memory "
-                f"to load from. Only eager PyTorch ops can be counted on `meta`; "
-                f"give the kernel a small CPU or CUDA tensor instead"
-            )
+def _flatten(value: Any) -> Iterator[Any]:
+    """Walk through tuples and host tensor descriptors."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _flatten(item)
+    elif hasattr(value, "block_shape") and hasattr(value, "base"):
+        yield value.base
+    else:
+        yield value
 
 
 # ---------------------------------------------------------------------------------------------
@@ -221,83 +260,97 @@ def _refuse_meta(args: tuple, kwargs: dict, name: str) -> None:
 # ---------------------------------------------------------------------------------------------
 
 
-_interpreted_twins: dict[Callable, Any] = {}
+class _ScratchRewriter(interpreter.FunctionRewriter):
+    """Defines the rewritten function in a scope of its own.
+
+    Triton's rewriter leaves the interpreter's names behind in the function's module, where the
+    next compilation would find them.
+    """
+
+    def _compile_and_exec(self, transformed_ast):
+        code = compile(transformed_ast, filename=self.filename, mode="exec")
+        namespace = dict(self.kwargs)
+        exec(code, _scope_of(self.fn), namespace)
+        return namespace[self.fn.__name__]
 
 
-def _twin(function: Any) -> Any:
-    """Return the interpreted version of a ``@triton.jit`` function that was made to compile."""
+class _Twin(interpreter.InterpretedFunction):
+    """The interpreted version of a ``@triton.jit`` function that was made to be compiled."""
+
+    rewritten_fn: dict = {}  # noqa: RUF012  (not shared with Triton's own)
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function.fn)
+        self.rewriter = _ScratchRewriter(function.fn)
+
+    def rewrite(self):
+        """Return the rewritten function, seeing its module's names as they are now."""
+        function = super().rewrite()
+        if function is self.fn:  # it has no source to rewrite
+            return function
+        fresh = types.FunctionType(
+            function.__code__, _scope_of(self.fn), function.__name__, function.__defaults__
+        )
+        fresh.__kwdefaults__ = function.__kwdefaults__
+        fresh.__annotations__ = function.__annotations__
+        return fresh
+
+    def __call__(self, *args, **kwargs):
+        # Called from a kernel: _interpretable has prepared triton.language already.
+        return self.rewrite()(*args, **kwargs)
+
+
+def _scope_of(function: Callable) -> dict[str, Any]:
+    """Collect the names that a rewritten function sees: the interpreter's, globals, closure."""
+    scope = {**vars(interpreter), **function.__globals__}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a name that is not bound yet
+            scope[name] = cell.cell_contents
+    return scope
+
+
+_twins: dict[Callable, _Twin] = {}
+
+
+def _twin(function: Any) -> _Twin:
     # Keyed by the Python function: hashing a JITFunction would parse its whole source.
-    twin = _interpreted_twins.get(function.fn)
+    twin = _twins.get(function.fn)
     if twin is None:
-        twin = _interpreted_twins[function.fn] = interpreter.InterpretedFunction(function.fn)
+        twin = _twins[function.fn] = _Twin(function)
     return twin
 
 
 @contextlib.contextmanager
-def _interpretable(kernel: Any) -> Iterator[None]:
-    """Make everything a compiled kernel reaches interpretable, and undo all of it afterwards.
+def _interpretable() -> Iterator[None]:
+    """Let compiled kernels run in the interpreter, and undo all of it afterwards.
 
-    Its ``@triton.jit`` helpers, and those of triton.language (``tl.sum``, ``tl.zeros``), are
-    exchanged for interpreted twins. The interpreter leaves names behind in the namespaces it has
-    rewritten functions in; a namespace must not keep them, or the next compilation would see them.
+    Calls of ``@triton.jit`` helpers, and of those of triton.language (``tl.sum``, ``x.sum()``),
+    go to their twins; triton.language is prepared once for all of them.
     """
-    namespaces = [vars(space) for space in (tl, tl.core, tl.math, tl.standard)]
-    known = {id(space) for space in namespaces}
-    namespaces += [space for space in _namespaces_of(kernel.fn) if id(space) not in known]
-    classes = (tl.tensor, tl.dtype, tl.core.tensor_descriptor_base)
-    before = [dict(namespace) for namespace in namespaces]
-    before_classes = [dict(vars(cls)) for cls in classes]
+    anywhere = types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
+    scope = interpreter._patch_lang(anywhere)
     try:
-        for namespace in namespaces:
-            for name, value in list(namespace.items()):
-                if isinstance(value, jit.JITFunction):
-                    namespace[name] = _twin(value)
-            for name, value in vars(interpreter).items():
-                namespace.setdefault(name, value)
+        for name in _jitted_methods():
+            method = getattr(tl.tensor, name)
+            scope.set_attr(tl.tensor, name, functools.partialmethod(_call_twin_of, method))
+        scope.set_attr(jit.JITFunction, "__call__", _call_interpreted)
         yield
     finally:
-        for namespace, old in zip(namespaces, before, strict=True):
-            for name in namespace.keys() - old.keys():
-                del namespace[name]
-            namespace.update(old)
-        for cls, old in zip(classes, before_classes, strict=True):
-            for name, value in dict(vars(cls)).items():
-                if name not in old:
-                    delattr(cls, name)
-                elif old[name] is not value:
-                    setattr(cls, name, old[name])
+        scope.restore()
 
 
-def _namespaces_of(function: Callable) -> list[dict]:
-    """List the namespaces that a kernel and its helpers, and theirs, look names up in."""
-    found: dict[int, dict] = {}
-    waiting, done = [function], set()
-    while waiting:
-        function = waiting.pop()
-        if function in done:
-            continue
-        done.add(function)
-        space = function.__globals__
-        found[id(space)] = space
-        names = _names_in(function.__code__)
-        for value in (space.get(name) for name in names):
-            if isinstance(value, jit.JITFunction):
-                waiting.append(value.fn)
-            elif isinstance(value, types.ModuleType) and not value.__name__.startswith("triton"):
-                members = [vars(value).get(name) for name in names]
-                helpers = [m.fn for m in members if isinstance(m, jit.JITFunction)]
-                if helpers:
-                    found[id(vars(value))] = vars(value)
-                    waiting += helpers
-    return list(found.values())
+def _call_interpreted(self, *args, **kwargs):
+    return _twin(self)(*args, **kwargs)
 
 
-def _names_in(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names_in(constant)
-    return names
+def _call_twin_of(tensor, method, *args, **kwargs):
+    return _twin(method)(tensor, *args, **kwargs)
+
+
+@functools.cache
+def _jitted_methods() -> tuple[str, ...]:
+    members = vars(tl.tensor).items()
+    return tuple(name for name, member in members if isinstance(member, jit.JITFunction))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -312,9 +365,10 @@ def _original(owner: type, name: str) -> Callable:
     return getattr(owner, name)
 
 
-def _report(launch: Launch, counters: list[Callable[[Launch], None]]) -> None:
-    for on_launch in counters:
-        on_launch(launch)
+def _report(launch: Launch | None, counters: list[Callable[[Launch], None]]) -> None:
+    if launch is not None:
+        for on_launch in counters:
+            on_launch(launch)
 
 
 def _run_interpreted(self, *args, grid, warmup, **kwargs):
@@ -335,25 +389,52 @@ def _run_compiled(self, *args, grid, warmup, **kwargs):
             return _original(jit.JITFunction, "run")(
                 self, *args, grid=grid, warmup=warmup, **kwargs
             )
-    with _interpreter_lock, _interpretable(self):
-        launch = _interpret(_twin(self), args, grid, kwargs)
+    twin = _twin(self)
+    with _interpreter_lock, _interpretable():
+        twin.pre_run_hooks = list(self.pre_run_hooks)
+        launch = _interpret(twin, args, grid, kwargs)
     _report(launch, counters)
     return None
 
 
 def _run_autotuned(self, *args, **kwargs):
+    run = _original(autotuner.Autotuner, "run")
     if not active_counters() or _is_paused():
-        return _original(autotuner.Autotuner, "run")(self, *args, **kwargs)
-    # The search's trial launches are no traffic of the program. Where nothing can be timed,
-    # the first configuration stands for the search's answer.
-    if not _can_time():
-        self.nargs = dict(zip(self.arg_names, args, strict=False))
-        config = self.prune_configs(kwargs)[0]
-        self.best_config = config
-        if config.pre_hook is not None:
-            config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
-        return self.fn.run(*args, **kwargs, **config.all_kwargs())
-    return _original(autotuner.Autotuner, "run")(self, *args, **kwargs)
+        return run(self, *args, **kwargs)
+    # What the search does is no traffic of the program: neither its trial launches nor the
+    # zeroing of outputs between them.
+    reset = self.pre_hook
+    self.pre_hook = _uncounted_call(reset)
+    try:
+        if _can_time() or len(self.configs) == 1:
+            return run(self, *args, **kwargs)
+        return _run_first_config(self, args, kwargs)
+    finally:
+        self.pre_hook = reset
+
+
+def _run_first_config(self, args, kwargs):
+    # Where nothing can be timed, the first configuration stands for the search's answer.
+    self.nargs = dict(zip(self.arg_names, args, strict=False))
+    config = self.prune_configs(kwargs)[0]
+    self.best_config = config
+    everything = {**self.nargs, **kwargs, **config.all_kwargs()}
+    if self not in _searched:
+        _searched.add(self)
+        self.pre_hook(everything, reset_only=True)  # as at the end of a search
+    if config.pre_hook is not None:
+        config.pre_hook(everything)
+    result = self.fn.run(*args, **kwargs, **config.all_kwargs())
+    self.nargs = None
+    return result
+
+
+def _uncounted_call(function: Callable) -> Callable:
+    def call(*args, **kwargs):
+        with uncounted():
+            return function(*args, **kwargs)
+
+    return call
 
 
 def _bench_uncounted(self, *args, **kwargs):
@@ -378,21 +459,20 @@ def install() -> None:
     """Start catching launches; calls nest, each needs one :func:`uninstall`."""
     global _install_count
     with _install_lock:
+        if _install_count == 0:
+            repair_interpreter()
+            # The first conversion of an argument imports more of Triton, which must happen before
+            # triton.language is prepared for interpretation.
+            interpreter._implicit_cvt(1)
+            for owner, name, replacement in (
+                (interpreter.InterpretedFunction, "run", _run_interpreted),
+                (jit.JITFunction, "run", _run_compiled),
+                (autotuner.Autotuner, "run", _run_autotuned),
+                (autotuner.Autotuner, "_bench", _bench_uncounted),
+            ):
+                _originals.append((owner, name, vars(owner)[name]))
+                setattr(owner, name, replacement)
         _install_count += 1
-        if _install_count > 1:
-            return
-        repair_interpreter()
-        # The first conversion of an argument imports more of Triton, which must happen before
-        # any function of triton.language is exchanged for an interpreted twin.
-        interpreter._implicit_cvt(1)
-        for owner, name, replacement in (
-            (interpreter.InterpretedFunction, "run", _run_interpreted),
-            (jit.JITFunction, "run", _run_compiled),
-            (autotuner.Autotuner, "run", _run_autotuned),
-            (autotuner.Autotuner, "_bench", _bench_uncounted),
-        ):
-            _originals.append((owner, name, getattr(owner, name)))
-            setattr(owner, name, replacement)
 
 
 def uninstall() -> None:
@@ -417,8 +497,10 @@ def repair_interpreter() -> None:
 
     There, a loop over a tensor bound asks ``int()`` of a one-element array, which numpy has since
     refused: "only 0-dimensional arrays can be converted to Python scalars". Triton 3.7 squeezes
-    the array first; so does this.
+    the array first; so does this. It is the one change that stays after the last meter has closed.
     """
+    if tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 7):
+        return
     original = interpreter._patch_lang_tensor
     if getattr(original, "repaired", False):
         return
