@@ -570,3 +570,11 @@ def test_pictures_are_opaque_paper_and_the_same_every_time():
     assert image[..., 3].min() == 255
     corners = image[[0, 0, -1, -1], [0, -1, 0, -1], :3]
     assert (corners == 255).all()
+
+
+def test_a_sweep_over_counts_has_a_linear_axis_from_zero():
+    line = plots.Series("eager", [1, 2, 3], [1.0, 2.0, 3.0])
+    axes = plots.sweep_chart([line], "ops", "ms", log_x=False).axes[0]
+    assert axes.get_xscale() == "linear"
+    assert axes.get_xlim()[0] == 0
+    assert plots.sweep_chart([line], "ops", "ms").axes[0].get_xscale() == "log"

@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import offset_copy
 
 from course_utils.plots.labels import spread
@@ -61,25 +61,15 @@ def sweep_axes(
     y_label: str,
     *,
     ceilings: Mapping[str, float] | None = None,
+    log_x: bool = True,
     log_y: bool = False,
 ) -> list[Any]:
-    """Draw lines over log2 sizes into axes whose position is final; returns the label texts."""
+    """Draw lines over sizes into axes whose position is final; returns the label texts."""
     figure = axes.figure
     pixels = figure.dpi / 72
-    axes.set_xscale("log", base=2)
+    _lay_out_x(axes, sorted({x for s in series for x in s.x}), log_x)
     if log_y:
         axes.set_yscale("log")
-    xs = sorted({x for s in series for x in s.x})
-    exponents = (round(math.log2(min(xs))), round(math.log2(max(xs))))
-    step = max(1, math.ceil((exponents[1] - exponents[0]) / 10))
-    ticks = [2.0**e for e in range(exponents[0], exponents[1] + 1, step)]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    short = max(xs) <= 65536
-    axes.xaxis.set_major_formatter(
-        FuncFormatter(lambda v, _=None: f"{v:g}" if short else power_of_two(v))
-    )
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlim(min(xs) / 2**0.3, max(xs) * 2**0.3)
     spare = iter(_SPARE * 3)
     ends = []
     for line in series:
@@ -146,17 +136,41 @@ def sweep_axes(
     return texts
 
 
+def _lay_out_x(axes: Axes, xs: Sequence[float], log_x: bool) -> None:
+    """Set the x axis: powers of two on a log2 axis, or plain numbers from zero on a linear one."""
+    axes.xaxis.set_minor_locator(NullLocator())
+    if not log_x:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True))
+        axes.set_xlim(0, max(xs) * 1.04)
+        return
+    axes.set_xscale("log", base=2)
+    exponents = (round(math.log2(min(xs))), round(math.log2(max(xs))))
+    step = max(1, math.ceil((exponents[1] - exponents[0]) / 10))
+    ticks = [2.0**e for e in range(exponents[0], exponents[1] + 1, step)]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    short = max(xs) <= 65536
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda v, _=None: f"{v:g}" if short else power_of_two(v))
+    )
+    axes.set_xlim(min(xs) / 2**0.3, max(xs) * 2**0.3)
+
+
 def sweep_chart(
     series: Sequence[Series] | Mapping[str, tuple[Sequence[float], Sequence[float | None]]],
     x_label: str,
     y_label: str,
     *,
     ceilings: Mapping[str, float] | None = None,
+    log_x: bool = True,
     log_y: bool = False,
     title: str | None = None,
     height: float = 3.8,
 ) -> Figure:
-    """Return lines over sizes (log2 axis) with markers and a label at each line's end.
+    """Return lines over sizes with markers and a label at each line's end.
+
+    Sizes stand on a log2 axis; with ``log_x=False`` on a linear one that starts at zero, for
+    counts of things.
 
     ``series`` is a list of ``Series`` or a mapping label -> (x, y); a label that is a key of
     ``COLOURS`` takes that colour. ``ceilings`` (label -> value) are dotted horizontal lines.
@@ -176,7 +190,7 @@ def sweep_chart(
             top=0.45 if title else 0.15,
             bottom=0.6,
         )
-        sweep_axes(axes, series, x_label, y_label, ceilings=ceilings, log_y=log_y)
+        sweep_axes(axes, series, x_label, y_label, ceilings=ceilings, log_x=log_x, log_y=log_y)
         if title:
             set_title(axes, title, 10)
     return figure
