@@ -7,6 +7,7 @@ the device. What an op moves and computes is counted by :mod:`course_utils.meter
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,6 +28,8 @@ _PYTORCHS_OWN = ("aten", "prims", "prim", "_c10d_functional")
 _CONTROL_FLOW = ("cond", "while_loop", "while_loop_stack_output", "map_impl", "scan",
                  "associative_scan")  # fmt: skip
 
+_RECIPE = torch._C.DispatchKey.CompositeImplicitAutograd
+
 
 class CountingMode(TorchDispatchMode):
     """The dispatch mode behind a Meter: hands every counted op to ``on_launch``."""
@@ -46,6 +49,9 @@ class CountingMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return self._open_higher_order_op(func, args, kwargs)
+        if _is_composite(func):  # such as `linear`; autograd opens them, inference_mode does not
+            with self:
+                return func._op_dk(_RECIPE, *args, **kwargs)
         if func.namespace not in _PYTORCHS_OWN:
             return self._open_custom_op(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -148,6 +154,14 @@ def uncounted() -> Iterator[None]:
     """Run a block without any dispatch mode, for the meters' own housekeeping."""
     with _disable_current_modes():
         yield
+
+
+@functools.cache
+def _is_composite(func: Any) -> bool:
+    """Whether an op has no kernel of its own, only a recipe of other ops."""
+    # Asked of the dispatcher, not of the op: PyTorch also keeps Python recipes for ops that do have
+    # kernels, and running those would change what runs.
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _RECIPE)
 
 
 def _implementation_key(func: Any, args: tuple, kwargs: dict) -> Any:
