@@ -26,6 +26,7 @@ import triton
 import triton.language as tl
 from triton.runtime import autotuner, interpreter, jit
 
+from course_utils.meter import bfloat16
 from course_utils.meter.arguments import stay_in_region
 from course_utils.meter.ledger import Ledger, Position, SourceLine
 from course_utils.meter.torch_ops import active_counters, uncounted
@@ -488,17 +489,27 @@ def uninstall() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# A repair
+# Repairs
 # ---------------------------------------------------------------------------------------------
 
 
 def repair_interpreter() -> None:
-    """Mend Triton <= 3.6's interpreter for numpy >= 2.4; does nothing where all is well.
+    """Mend what is wrong in Triton's interpreter; does nothing where all is well.
 
-    There, a loop over a tensor bound asks ``int()`` of a one-element array, which numpy has since
-    refused: "only 0-dimensional arrays can be converted to Python scalars". Triton 3.7 squeezes
-    the array first; so does this. It is the one change that stays after the last meter has closed.
+    - Triton <= 3.6 with numpy >= 2.4 fails on a loop over a tensor bound: it asks ``int()`` of a
+      one-element array, which numpy has since refused ("only 0-dimensional arrays can be converted
+      to Python scalars"). Triton 3.7 squeezes the array first; so does this.
+    - Arithmetic on bfloat16 is done on its bits as if they were integers (Triton <= 3.9), with
+      wrong results and no message, and float32 is cut off rather than rounded. Here such ops are
+      done in float32 and rounded to nearest even, as on a GPU.
+
+    These are the only changes that stay after the last meter has closed.
     """
+    _repair_loops()
+    _repair_bfloat16()
+
+
+def _repair_loops() -> None:
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 7):
         return
     original = interpreter._patch_lang_tensor
@@ -511,3 +522,93 @@ def repair_interpreter() -> None:
 
     patch_lang_tensor.repaired = True
     interpreter._patch_lang_tensor = patch_lang_tensor
+
+
+def _repair_bfloat16() -> None:
+    one = _bfloat16_handle(bfloat16.narrow(np.ones(1)))
+    builder = interpreter.InterpreterBuilder
+    two = builder.binary_op(interpreter.interpreter_builder, one, one, np.add)
+    if bfloat16.widen(two.data) == 2:
+        return
+    for name in ("unary_op", "binary_op", "ternary_op", "create_fma", "create_dot"):
+        setattr(builder, name, _in_float32(vars(builder)[name]))
+    builder.cast_impl = _cast_through_float32(builder.cast_impl)
+    builder.get_bf16 = lambda self, value: _bfloat16_handle(bfloat16.narrow(np.array([value])))
+    for kind in (interpreter.ReduceOps, interpreter.ScanOps):
+        kind.apply_impl = _reduce_in_float32(kind.apply_impl)
+
+
+def _bfloat16_handle(bits: np.ndarray) -> Any:
+    return interpreter.TensorHandle(bits, tl.bfloat16)
+
+
+def _is_bfloat16(value: Any) -> bool:
+    return isinstance(value, interpreter.TensorHandle) and value.dtype.scalar == tl.bfloat16
+
+
+def _widened(value: Any) -> Any:
+    if not _is_bfloat16(value):
+        return value
+    return interpreter.TensorHandle(bfloat16.widen(value.data), tl.float32)
+
+
+def _in_float32(original: Callable) -> Callable:
+    """Do one op of the interpreter's builder on bfloat16 operands in float32."""
+
+    def op(builder, *operands):
+        # The dtype of the result is the last operand's; of a dot, its accumulator's.
+        handles = [o for o in operands if isinstance(o, interpreter.TensorHandle)]
+        if not any(_is_bfloat16(handle) for handle in handles):
+            return original(builder, *operands)
+        result = original(builder, *(_widened(o) for o in operands))
+        # A comparison keeps its Booleans.
+        if _is_bfloat16(handles[-1]) and result.data.dtype == np.float32:
+            return _bfloat16_handle(bfloat16.narrow(result.data))
+        return interpreter.TensorHandle(result.data, handles[-1].dtype.scalar)
+
+    return op
+
+
+def _cast_through_float32(original: Callable) -> Callable:
+    def cast(builder, source, dtype):
+        if _is_bfloat16(source):
+            source = _widened(source)
+            if dtype.scalar == tl.float32:
+                return source
+        if dtype.scalar != tl.bfloat16:
+            return original(builder, source, dtype)
+        return _bfloat16_handle(bfloat16.narrow(source.data.astype(np.float32)))
+
+    return cast
+
+
+def _reduce_in_float32(original: Callable) -> Callable:
+    def apply(operation, inputs):
+        dtypes = [tensor.dtype for tensor in inputs]
+        if tl.bfloat16 not in dtypes:
+            return original(operation, inputs)
+        results = original(operation, tuple(_tensor_in_float32(tensor) for tensor in inputs))
+        several = isinstance(results, list | tuple)
+        narrowed = [
+            _tensor_in_bfloat16(result) if dtype == tl.bfloat16 else result
+            for result, dtype in zip(results if several else [results], dtypes, strict=False)
+        ]
+        rest = list(results)[len(narrowed) :] if several else []
+        return [*narrowed, *rest] if several else narrowed[0]
+
+    return apply
+
+
+def _tensor_in_float32(tensor: Any) -> Any:
+    if tensor.dtype != tl.bfloat16:
+        return tensor
+    return tl.tensor(_widened(tensor.handle), _with_element(tensor.type, tl.float32))
+
+
+def _tensor_in_bfloat16(tensor: Any) -> Any:
+    handle = _bfloat16_handle(bfloat16.narrow(tensor.handle.data))
+    return tl.tensor(handle, _with_element(tensor.type, tl.bfloat16))
+
+
+def _with_element(kind: Any, element: Any) -> Any:
+    return tl.block_type(element, kind.shape) if kind.is_block() else element
