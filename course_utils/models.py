@@ -1,16 +1,25 @@
-"""Pure formulas of the course: the roofline, and what a tile of a matmul costs.
+"""Pure formulas of the course: the roofline, what a tile of a matmul costs, occupancy.
 
 Units everywhere: bytes, FLOP, seconds, bytes/s, FLOP/s, FLOP/byte. A fused multiply-add is 2 FLOP.
 Nothing here measures or imports anything; every function is arithmetic on its arguments, and
 refuses an argument that makes no physical sense with a ``ValueError`` that names it.
 
 The roofline is Williams, Waterman and Patterson, "Roofline: An Insightful Visual Performance Model
-for Multicore Architectures", Communications of the ACM 52(4), 2009.
+for Multicore Architectures", Communications of the ACM 52(4), 2009. Occupancy follows NVIDIA's own
+calculator, the header cuda_occupancy.h of the CUDA Toolkit (13.5).
 """
+
+from __future__ import annotations
 
 import math
 import operator
-from typing import Literal, SupportsFloat, SupportsIndex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, SupportsFloat, SupportsIndex
+
+if TYPE_CHECKING:
+    from course_utils.gpus import GPU
 
 
 def _number(name: str, value: SupportsFloat, unit: str, *, zero_allowed: bool) -> float:
@@ -216,3 +225,126 @@ def tile_footprint(
     itemsize = _count("itemsize", itemsize, "bytes per element")
     stages = _count("stages", stages, "pipeline stages")
     return (block_m + block_n) * block_k * itemsize * stages
+
+
+# What NVIDIA's hardware gives out in units, by cuda_occupancy.h: the functions
+# cudaOccRegAllocationGranularity, cudaOccSubPartitionsPerMultiprocessor and
+# cudaOccSMemAllocationGranularity. The same for every compute capability of the table of GPUs,
+# except that shared memory comes in larger units before 8.0.
+REGISTER_UNIT = 256  # registers, per warp
+PARTITIONS_PER_SM = 4  # each with a quarter of the registers, for its own warps
+SHARED_MEMORY_UNIT = 128  # bytes
+SHARED_MEMORY_UNIT_BEFORE_8_0 = 256
+# CUDA C++ Programming Guide, Compute Capabilities, Technical Specifications: the same for all.
+MAX_THREADS_PER_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many blocks of a kernel an SM holds at once, and which resource allows no more.
+
+    Attributes:
+        blocks_per_sm: resident blocks; 0 if not even one fits.
+        warps_per_sm: resident warps.
+        max_warps_per_sm: warps that the SM could hold.
+        limits: blocks that each resource alone would allow: "warps", "blocks", "registers",
+            "shared memory". A resource that the kernel does not use is absent.
+    """
+
+    blocks_per_sm: int
+    warps_per_sm: int
+    max_warps_per_sm: int
+    limits: Mapping[str, int] = field(hash=False)
+
+    @property
+    def fraction(self) -> float:
+        """Resident warps by the warps that the SM could hold, 0 to 1: the occupancy."""
+        return self.warps_per_sm / self.max_warps_per_sm
+
+    @property
+    def limited_by(self) -> tuple[str, ...]:
+        """The resources that allow no further block; all of them, where several run out at once."""
+        return tuple(name for name, blocks in self.limits.items() if blocks == self.blocks_per_sm)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.fraction:.0%}: {self.blocks_per_sm} block{'s' * (self.blocks_per_sm != 1)} and "
+            f"{self.warps_per_sm} of {self.max_warps_per_sm} warps per SM, limited by "
+            f"{' and '.join(self.limited_by)}"
+        )
+
+
+def occupancy(
+    gpu: GPU,
+    threads_per_block: int,
+    registers_per_thread: int,
+    shared_memory_per_block: int = 0,
+) -> Occupancy:
+    """Return how many blocks of a kernel one SM of ``gpu`` holds at once.
+
+    The smallest of four limits, each rounded as the hardware allocates (NVIDIA, cuda_occupancy.h,
+    the functions cudaOccMaxBlocksPerSM...Limit):
+
+    - warps: the SM's warps by the block's; a last, incomplete warp counts whole.
+    - blocks: the most that an SM holds.
+    - registers: 32 times the registers of a thread, rounded up to 256, for each warp. A warp lives
+      in one of four partitions, so each partition holds a whole number of warps. A block whose
+      warps, rounded up to a multiple of four, need more registers than an SM has does not start.
+    - shared memory: what the block asks for and what the system reserves, rounded up to 128 bytes
+      (256 before compute capability 8.0). Most shared memory that the SM can have is assumed,
+      which is what a driver chooses for a kernel that is limited by it.
+
+    Barriers, of which a block of more than a few can also run short, are left out.
+
+    Args:
+        gpu: an NVIDIA GPU of `course_utils.gpus`.
+        threads_per_block: 1 to 1024.
+        registers_per_thread: as the compiler reports them.
+        shared_memory_per_block: bytes that the kernel asks for, static and dynamic together.
+
+    Raises:
+        ValueError: if a number is no integer or out of range, or the GPU is not NVIDIA's. A block
+            that asks for more registers or shared memory than there are is no error; then
+            `blocks_per_sm` is 0 and `limited_by` says why.
+    """
+    if gpu.vendor != "NVIDIA":
+        raise ValueError(
+            f"occupancy() knows how NVIDIA GPUs allocate, but {gpu.name} is from {gpu.vendor}. "
+            "Choose an NVIDIA GPU, such as gpus.gpu('h200')."
+        )
+    threads = _count("threads_per_block", threads_per_block, "threads")
+    registers = _count("registers_per_thread", registers_per_thread, "32-bit registers")
+    shared = shared_memory_per_block
+    if shared != 0:
+        shared = _count("shared_memory_per_block", shared, "bytes; 0 is allowed")
+    if threads > MAX_THREADS_PER_BLOCK:
+        raise ValueError(
+            f"threads_per_block is {threads}, but a block has at most {MAX_THREADS_PER_BLOCK}."
+        )
+
+    warps = -(-threads // gpu.warp_size)
+    limits = {"warps": gpu.max_warps_per_sm // warps, "blocks": gpu.max_blocks_per_sm}
+
+    per_warp = _round_up(registers * gpu.warp_size, REGISTER_UNIT)
+    warps_per_partition = gpu.registers_per_sm // PARTITIONS_PER_SM // per_warp
+    limits["registers"] = PARTITIONS_PER_SM * warps_per_partition // warps
+    # The check at a launch takes the warps to be spread evenly over the partitions.
+    too_many = per_warp * _round_up(warps, PARTITIONS_PER_SM) > gpu.registers_per_sm
+    if too_many or registers > gpu.max_registers_per_thread:
+        limits["registers"] = 0
+
+    old = gpu.compute_capability < (8, 0)
+    unit = SHARED_MEMORY_UNIT_BEFORE_8_0 if old else SHARED_MEMORY_UNIT
+    allocated = _round_up(shared + gpu.reserved_shared_memory_per_block, unit)
+    if shared > gpu.shared_memory_per_block:
+        limits["shared memory"] = 0
+    elif shared:
+        limits["shared memory"] = gpu.shared_memory_per_sm // allocated
+
+    blocks = min(limits.values())
+    return Occupancy(blocks, blocks * warps, gpu.max_warps_per_sm, MappingProxyType(limits))
+
+
+def _round_up(value: int, unit: int) -> int:
+    """Return the smallest multiple of ``unit`` that is not below ``value``."""
+    return -(-value // unit) * unit
