@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from course_utils.explorers.base import Explorer
+    from course_utils.explorers.block import block_explorer
     from course_utils.explorers.fusion import fusion_explorer
     from course_utils.explorers.roofline import roofline_explorer
     from course_utils.explorers.trips import trips_explorer
@@ -20,9 +21,16 @@ _NAMES = {
     "trips_explorer": "trips",
     "roofline_explorer": "roofline",
     "fusion_explorer": "fusion",
+    "block_explorer": "block",
 }
 
-__all__ = ["Explorer", "fusion_explorer", "roofline_explorer", "trips_explorer"]
+__all__ = [
+    "Explorer",
+    "block_explorer",
+    "fusion_explorer",
+    "roofline_explorer",
+    "trips_explorer",
+]
 
 
 def __getattr__(name: str) -> Any:

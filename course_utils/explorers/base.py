@@ -150,7 +150,9 @@ class Explorer:
         # Replacing an image's bytes replaces the picture in every front end; a cleared Output would
         # pile pictures up in Colab.
         self.image.value = picture
-        self.message.value = f'<div aria-live="polite">{html.escape(words)}</div>'
+        self.message.value = (
+            f'<div aria-live="polite" style="line-height: 1.4">{html.escape(words)}</div>'
+        )
 
     def _plain(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())

@@ -16,9 +16,8 @@ from matplotlib.transforms import offset_copy
 from course_utils import gpus, plots, runtime
 from course_utils.examples import UNARY_STEPS
 from course_utils.explorers.base import Explorer
-from course_utils.explorers.recorded import Recorded, gpu_options, recorded_time
+from course_utils.explorers.chosen_gpu import Recorded, gpu_dropdown, recorded_time
 from course_utils.meter import Meter
-from course_utils.records import REFERENCE
 
 MOST_OPS = 16
 SIZE = 2**28  # elements of x, the size that was recorded
@@ -194,8 +193,10 @@ def fusion_explorer() -> Explorer:
     controls = {
         "ops": widgets.IntSlider(value=5, min=1, max=MOST_OPS, description="ops in the chain"),
         "fused": widgets.IntSlider(value=3, min=1, max=5, description="fuse the first"),
-        "gpu": widgets.Dropdown(options=gpu_options(), value=REFERENCE, description="GPU"),
+        "gpu": gpu_dropdown(),
     }
+    for name in ("ops", "fused"):
+        controls[name].layout.width = "325px"
     return Explorer(
         draw,
         controls,

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from course_utils import gpus, models, plots
 from course_utils.explorers.base import Explorer, offer
-from course_utils.explorers.recorded import gpu_options, measured_ceilings
+from course_utils.explorers.chosen_gpu import gpu_dropdown, measured_ceilings
 from course_utils.records import REFERENCE
 
 INTENSITIES = tuple(2.0**exponent for exponent in range(-4, 13))  # FLOP/byte
@@ -84,7 +84,7 @@ def roofline_explorer() -> Explorer:
     """Make the explorer of lesson 02."""
     steps = [(_number(intensity), intensity) for intensity in INTENSITIES]
     controls = {
-        "gpu": widgets.Dropdown(options=gpu_options(), value=REFERENCE, description="GPU"),
+        "gpu": gpu_dropdown(),
         "dtype": widgets.Dropdown(
             options=list(gpus.gpu(REFERENCE).peak), value="bf16", description="dtype"
         ),
@@ -93,7 +93,7 @@ def roofline_explorer() -> Explorer:
         ),
     }
     controls["dtype"].layout.width = "130px"
-    controls["intensity"].layout.width = "340px"
+    controls["intensity"].layout.width = "500px"
     return Explorer(
         draw,
         controls,

@@ -7,7 +7,7 @@ from matplotlib.ticker import NullLocator
 from matplotlib.transforms import offset_copy
 
 from course_utils import gpus, plots
-from course_utils.explorers.recorded import Recorded
+from course_utils.explorers.chosen_gpu import Recorded
 
 
 def time_bars(axes: Axes, nbytes: float, gpu: gpus.GPU, recorded: Recorded | None) -> None:

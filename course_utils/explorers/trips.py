@@ -13,15 +13,14 @@ from matplotlib.figure import Figure
 from course_utils import gpus, plots
 from course_utils.examples import UNARY_STEPS
 from course_utils.explorers.base import Explorer
-from course_utils.explorers.recorded import (
+from course_utils.explorers.chosen_gpu import (
     Recorded,
-    gpu_options,
+    gpu_dropdown,
     launch_overhead,
     recorded_time,
 )
 from course_utils.explorers.timing_panel import time_bars
 from course_utils.meter import Launch, Meter
-from course_utils.records import REFERENCE
 
 COLUMNS = 256  # x is a matrix of n / COLUMNS rows, so that a row bias and a transpose make sense
 DTYPES = ("float32", "bfloat16", "float16")
@@ -171,13 +170,14 @@ def trips_explorer() -> Explorer:
         controls[op.replace(" ", "_")] = box
     controls["in_place"] = widgets.Checkbox(value=False, description="in place", indent=False)
     controls["in_place"].layout.width = "112px"
-    controls["dtype"] = widgets.ToggleButtons(options=DTYPES, description="dtype")
-    controls["dtype"].style.button_width = "84px"
+    controls["dtype"] = widgets.Dropdown(options=DTYPES, description="dtype")
+    controls["dtype"].layout.width = "160px"
     sizes = [(plots.power_of_two(size), size) for size in SIZES]
     controls["size"] = widgets.SelectionSlider(
         options=sizes, value=2**28, description="elements of x"
     )
-    controls["gpu"] = widgets.Dropdown(options=gpu_options(), value=REFERENCE, description="GPU")
+    controls["size"].layout.width = "330px"
+    controls["gpu"] = gpu_dropdown()
     return Explorer(
         draw,
         controls,

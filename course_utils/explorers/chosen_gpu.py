@@ -1,8 +1,10 @@
-"""What the records say about the GPU that an explorer shows, if they say anything."""
+"""The GPU that an explorer shows: the control that chooses it, and what the records say of it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+import ipywidgets as widgets
 
 from course_utils import gpus, plots, records
 
@@ -58,6 +60,9 @@ def measured_ceilings(gpu_key: str) -> plots.Ceilings | None:
     return plots.Ceilings(bandwidth, peaks) if copies or peaks else None
 
 
-def gpu_options() -> list[tuple[str, str]]:
-    """Return (name, key) of every GPU in the table, for a Dropdown."""
-    return [(gpu.name, gpu.key) for gpu in gpus.GPUS.values()]
+def gpu_dropdown() -> widgets.Dropdown:
+    """Make the control that chooses a GPU of the table; its values are keys."""
+    names = [(gpu.name, gpu.key) for gpu in gpus.GPUS.values()]
+    control = widgets.Dropdown(options=names, value=records.REFERENCE, description="GPU")
+    control.layout.width = "220px"
+    return control
