@@ -98,7 +98,7 @@ WAYS_TO_POINT = {
 @pytest.mark.parametrize("block, intensity", [(16, 4.0), (32, 8.0), (64, 16.0)])
 def test_every_way_to_point_at_a_tile_is_counted_alike(device, kernel, block, intensity):
     if kernel is meter_kernels.matmul_block_pointers and not block_pointers_work():
-        pytest.skip(f"Triton {triton.__version__} has no block pointers in its interpreter")
+        pytest.skip(f"Triton {triton.__version__} has removed block pointers")
     meter_kernels.use_descriptors_on_this_device()
     counted = multiply(kernel, block, device)
     assert counted.traffic.flops / counted.traffic.bytes_read == intensity
@@ -110,7 +110,7 @@ def test_every_way_to_point_at_a_tile_is_counted_alike(device, kernel, block, in
 
 
 def block_pointers_work() -> bool:
-    """Whether this Triton's interpreter has block pointers (3.9 dropped them)."""
+    """Whether this Triton has block pointers (3.9 removed them)."""
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     return version < (3, 9)
 
@@ -135,7 +135,7 @@ def ragged_descriptor(x_ptr, out_ptr, M, N, B: tl.constexpr):
 )
 def test_lanes_beyond_a_ragged_edge_are_masked(device, kernel):
     if kernel is ragged_block_pointer and not block_pointers_work():
-        pytest.skip(f"Triton {triton.__version__} has no block pointers in its interpreter")
+        pytest.skip(f"Triton {triton.__version__} has removed block pointers")
     meter_kernels.use_descriptors_on_this_device()
     x = numbers(12, device).view(3, 4)
     out = torch.zeros_like(x)
