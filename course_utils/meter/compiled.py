@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from course_utils.meter.tensors import tensor_bytes
-from course_utils.meter.torch_ops import active_counters
+from course_utils.meter.torch_ops import active_counters, uncounted
 from course_utils.meter.traffic import ArgumentTraffic, Launch, Traffic
 
 _NOTE = (
@@ -67,12 +67,16 @@ class _CountedKernel:
         return getattr(self._kernel, attribute)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # C++ kernels are called
-        result = self._kernel(*args, **kwargs)
+        with uncounted():
+            result = self._kernel(*args, **kwargs)
         self._report(args)
         return result
 
     def run(self, *args: Any, **kwargs: Any) -> Any:  # Triton kernels are run
-        result = self._kernel.run(*args, **kwargs)
+        # On a GPU the first run searches for the kernel's best configuration, with torch ops of
+        # the search's own that are no traffic of the program.
+        with uncounted():
+            result = self._kernel.run(*args, **kwargs)
         self._report(args)
         return result
 
