@@ -3,11 +3,12 @@
 import ast
 import dataclasses
 import re
+import subprocess
 
 import pytest
 
 import course_utils
-from course_utils.authoring import colab, install, notebooks, picture, readme
+from course_utils.authoring import check, colab, install, notebooks, picture, readme
 from course_utils.diagnosis import TRITON_OLDEST, TRITON_TOO_NEW
 from course_utils.lessons import LESSONS
 
@@ -112,7 +113,7 @@ def test_no_page_has_a_badge_or_a_link_to_colab_before_the_address_is_set(front,
 
 
 def test_the_marked_parts_and_the_picture_are_fresh(root):
-    assert readme.stale(root) == [], "run: python -m course_utils.authoring.readme --fix"
+    assert readme.stale(root) == [], "run: make fix"
 
 
 def test_readme_has_every_part(front):
@@ -203,7 +204,7 @@ def test_a_mark_without_its_partner_is_one_clear_error(project, text, monkeypatc
 def test_the_command_line_says_what_is_stale_and_how_to_repair_it(monkeypatch, capsys):
     monkeypatch.setattr(readme, "stale", lambda: ["README.md: a part between marks is stale"])
     assert readme.main(["--check"]) == 1
-    assert "readme --fix" in capsys.readouterr().out
+    assert "repair: make fix" in capsys.readouterr().out
     monkeypatch.setattr(readme, "stale", list)
     assert readme.main(["--check"]) == 0
     assert capsys.readouterr().out == ""
@@ -215,6 +216,17 @@ def test_the_command_line_says_what_is_stale_and_how_to_repair_it(monkeypatch, c
 def test_no_readme_is_no_crash(course):
     (course / "README.md").unlink()
     assert readme.stale(course) == ["README.md is missing"]
+    with pytest.raises(readme.MarkError, match="missing"):
+        readme.write(course)
+
+
+def test_make_check_and_make_fix_look_after_readme(project, monkeypatch, capsys):
+    (one,) = [one for one in check.CHECKS if "README" in one.name]
+    assert one.find(project) and one.repair == "make fix"
+    monkeypatch.setattr(check, "ruff", lambda *arguments: None)
+    check.fix(project)
+    assert one.find(project) == []
+    assert "README.md: rendered" in capsys.readouterr().out
 
 
 # The picture
@@ -396,9 +408,15 @@ def modules_on_the_map(contributing):
 
 
 def modules_there(root):
-    package = root / "course_utils"
-    files = (path.relative_to(package) for path in package.rglob("*.py"))
-    return {path.as_posix() for path in files if path.parts[0] != "kernels"}
+    """The package's files, the generated shelf aside; in a git repository, those it knows."""
+    listed = subprocess.run(
+        ["git", "ls-files", "course_utils"], cwd=root, capture_output=True, text=True
+    ).stdout.splitlines()
+    paths = [root / name for name in listed] or (root / "course_utils").rglob("*.py")
+    files = {path.relative_to(root / "course_utils") for path in paths if path.exists()}
+    return {
+        path.as_posix() for path in files if path.suffix == ".py" and path.parts[0] != "kernels"
+    }
 
 
 def test_the_map_names_every_module_and_no_other(contributing, root):

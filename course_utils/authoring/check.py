@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from course_utils.authoring import canonical, colab, export, notebooks, rules
+from course_utils.authoring import canonical, colab, export, notebooks, readme, rules
 from course_utils.authoring.notebooks import ROOT, NotebookError
 
 
@@ -118,13 +118,14 @@ CHECKS = (
         "edit these cells, then make notebooks",
     ),
     Check("shelf: course_utils/kernels/", shelf, "make shelf"),
+    Check("README: map and picture", readme.stale, "make fix"),
 )
 
 
 def fix(root: Path = ROOT) -> None:
-    """Repair what needs no execution: lint, format, canonical form, badges, the shelf.
+    """Repair what needs no execution: lint, format, canonical form, badges, the shelf, README.
 
-    Raises `NotebookError` and `colab.SettingError`.
+    Raises `NotebookError`, `colab.SettingError` and `readme.MarkError`.
     """
     ruff("check", "--fix", "--quiet", "--exclude", "*.ipynb", ".")
     ruff("format", "--quiet", "--exclude", "*.ipynb", ".")
@@ -135,6 +136,8 @@ def fix(root: Path = ROOT) -> None:
             print(f"{notebooks.name(path)}: rewritten in canonical form")
     for name in export.write(root):
         print(f"{name}: exported")
+    for name in readme.write(root):
+        print(f"{name}: rendered")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -145,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.fix:
         try:
             fix()
-        except (NotebookError, colab.SettingError) as error:
+        except (NotebookError, colab.SettingError, readme.MarkError) as error:
             print(error)
     failed = 0
     for check in CHECKS:

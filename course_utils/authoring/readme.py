@@ -3,6 +3,8 @@
     python -m course_utils.authoring.readme --check
     python -m course_utils.authoring.readme --fix
 
+`make check` and `make fix` do the same among others.
+
 Each part stands between two HTML comments, `<!-- map:begin -->` and `<!-- map:end -->`; all else in
 the file is written by hand and left alone.
 """
@@ -20,7 +22,7 @@ README = "README.md"
 
 
 class MarkError(Exception):
-    """A mark without its partner; the message says which, and how they stand."""
+    """README is missing, or a mark in it lacks its partner; the message says what and where."""
 
 
 def map_of_the_course(root: Path) -> str:
@@ -106,9 +108,11 @@ def write(root: Path = ROOT) -> list[str]:
     """Bring README and its picture up to date; returns the files that changed.
 
     Raises:
-        MarkError, colab.SettingError: as `rendered`.
+        MarkError, colab.SettingError: as `rendered`; also where there is no README.
     """
     path = root / README
+    if not path.exists():
+        raise MarkError(f"{README} is missing")
     text = path.read_text(encoding="utf-8")
     wanted, changed = rendered(text, root), []
     if wanted != text:
@@ -143,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
     for line in found:
         print(line)
     if options.check and found:
-        print("repair: python -m course_utils.authoring.readme --fix")
+        print("repair: make fix")
     return int(options.check and bool(found))
 
 
