@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._C import _pop_torch_dispatch_stack, _push_on_torch_dispatch_stack
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _disable_current_modes,
     _get_current_dispatch_mode_stack,
+    _pop_mode,
+    _push_mode,
 )
 
 from course_utils.meter.op_rules import count_op, flatten
@@ -116,11 +117,11 @@ class CountingMode(TorchDispatchMode):
         # A `with` block inside a generator may end after one that was opened later.
         above = []
         while stack[-1] is not self:
-            above.append(_pop_torch_dispatch_stack())
+            above.append(_pop_mode())
             stack.pop()
         self.__exit__(None, None, None)
         for mode in reversed(above):
-            _push_on_torch_dispatch_stack(mode)
+            _push_mode(mode)
 
 
 @contextlib.contextmanager

@@ -94,6 +94,7 @@ WAYS_TO_POINT = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
 @pytest.mark.parametrize("kernel", WAYS_TO_POINT.values(), ids=WAYS_TO_POINT.keys())
 @pytest.mark.parametrize("block, intensity", [(16, 4.0), (32, 8.0), (64, 16.0)])
 def test_every_way_to_point_at_a_tile_is_counted_alike(device, kernel, block, intensity):
@@ -130,6 +131,7 @@ def ragged_descriptor(x_ptr, out_ptr, M, N, B: tl.constexpr):
     out_desc.store([0, 0], x_desc.load([0, 0]))
 
 
+@pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
 @pytest.mark.parametrize(
     "kernel", [ragged_block_pointer, ragged_descriptor], ids=lambda k: k.fn.__name__
 )
