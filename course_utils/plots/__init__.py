@@ -6,6 +6,7 @@ twice is the same picture. ``show`` puts a figure into a notebook together with 
 
 from course_utils.plots.display import plain, png, png_bundle, show, show_caption
 from course_utils.plots.labels import place_labels
+from course_utils.plots.layout import instruction_axes, layout_chart, tile_axes
 from course_utils.plots.roofline import (
     ROOF_MARGIN,
     Ceilings,
@@ -50,6 +51,8 @@ __all__ = [
     "RooflineLayout",
     "Series",
     "add_axes",
+    "instruction_axes",
+    "layout_chart",
     "light_ticks",
     "new_figure",
     "place_labels",
@@ -67,6 +70,7 @@ __all__ = [
     "style",
     "sweep_axes",
     "sweep_chart",
+    "tile_axes",
     "trips_axes",
     "trips_chart",
 ]
