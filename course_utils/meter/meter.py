@@ -21,6 +21,10 @@ class Meter:
     thread's meter counts its own thread (and the backward passes it starts). A meter that is
     opened again goes on counting where it stopped.
 
+    Launches in the interpreter take turns, whatever thread they are from. What a meter cannot hold
+    back is a kernel that another thread is compiling already when the first metered launch begins:
+    open the meter before such a thread starts.
+
     Example:
         >>> with Meter() as meter:
         ...     y = chain(x)

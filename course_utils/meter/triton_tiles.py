@@ -12,6 +12,7 @@ import contextlib
 import functools
 import inspect
 import linecache
+import operator
 import os
 import sys
 import threading
@@ -32,7 +33,7 @@ from course_utils.meter.ledger import Ledger, Position, SourceLine
 from course_utils.meter.torch_ops import active_counters, uncounted
 from course_utils.meter.traffic import Launch
 
-# The interpreter's patches of triton.language are global: one interpreted launch at a time.
+# The interpreter's program id and its patches of triton.language are global: one launch at a time.
 _interpreter_lock = threading.RLock()
 _install_lock = threading.Lock()
 _install_count = 0
@@ -227,17 +228,23 @@ def _interpret(kernel: Any, args: tuple, grid: Any, kwargs: dict) -> Launch | No
     on_host = all(t.device.type == "cpu" for t in tensors)
     ledger = Ledger(name, _position, _running_line, follow_foreign=on_host)
 
+    bound: dict[str, Any] = {}
+
     def register_arguments(*host_args, **host_kwargs):
-        bound = inspect.getcallargs(kernel.fn, *host_args, **host_kwargs)
+        bound.update(inspect.getcallargs(kernel.fn, *host_args, **host_kwargs))
         for argument, value in bound.items():
             ledger.register(argument, value)
+
+    def plain_grid(_converted):
+        # As at a native launch: any sequence of numbers, or a function of plain arguments.
+        return tuple(operator.index(size) for size in (grid(bound) if callable(grid) else grid))
 
     kernel.pre_run_hooks.append(register_arguments)
     try:
         # uncounted: copies to the host and back are the interpreter's, not the kernel's.
         with uncounted(), _exchanged(_launch_patches(ledger)):
             _original(interpreter.InterpretedFunction, "run")(
-                kernel, *args, grid=grid, warmup=False, **kwargs
+                kernel, *args, grid=plain_grid, warmup=False, **kwargs
             )
     finally:
         kernel.pre_run_hooks.remove(register_arguments)
@@ -502,11 +509,13 @@ def repair_interpreter() -> None:
     - Arithmetic on bfloat16 is done on its bits as if they were integers (Triton <= 3.9), with
       wrong results and no message, and float32 is cut off rather than rounded. Here such ops are
       done in float32 and rounded to nearest even, as on a GPU.
+    - Two threads that launch at once share one program id; here launches take turns.
 
     These are the only changes that stay after the last meter has closed.
     """
     _repair_loops()
     _repair_bfloat16()
+    _repair_threads()
 
 
 def _repair_loops() -> None:
@@ -536,6 +545,20 @@ def _repair_bfloat16() -> None:
     builder.get_bf16 = lambda self, value: _bfloat16_handle(bfloat16.narrow(np.array([value])))
     for kind in (interpreter.ReduceOps, interpreter.ScanOps):
         kind.apply_impl = _reduce_in_float32(kind.apply_impl)
+
+
+def _repair_threads() -> None:
+    original = interpreter.InterpretedFunction.run
+    if getattr(original, "repaired", False):
+        return
+
+    @functools.wraps(original)
+    def run(*args, **kwargs):
+        with _interpreter_lock:
+            return original(*args, **kwargs)
+
+    run.repaired = True
+    interpreter.InterpretedFunction.run = run
 
 
 def _bfloat16_handle(bits: np.ndarray) -> Any:

@@ -317,6 +317,16 @@ def test_an_unmetered_thread_is_neither_counted_nor_disturbed(device, needs_unme
     assert all(one.traffic.bytes == 1600 for one in metered)
 
 
+def test_unmetered_threads_take_turns_in_the_interpreter(needs_interpreter):
+    def worker(value):
+        for _ in range(15):
+            x, out = torch.full((500,), value), torch.zeros(500)
+            add[(4,)](x, x, out, 500, BLOCK=128)
+            assert out.tolist() == [2 * value] * 500
+
+    run_together(lambda: worker(1.0), lambda: worker(2.0), lambda: worker(3.0))
+
+
 def test_meters_that_open_and_close_in_threads_leave_nothing(device):
     before = snapshot()
     x, out = torch.ones(8, device=device), torch.zeros(8, device=device)

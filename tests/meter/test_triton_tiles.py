@@ -601,6 +601,17 @@ def test_grids_of_one_two_and_three_dimensions(device, shape):
     assert counted.findings == ()
 
 
+@pytest.mark.parametrize(
+    "grid",
+    [[4], torch.Size([4]), lambda meta: [triton.cdiv(meta["n"], meta["BLOCK"])]],
+    ids=["list", "size", "function of an argument"],
+)
+def test_a_grid_is_any_sequence_or_function(device, grid):
+    x, out = numbers(100, device), torch.zeros(100, device=device)
+    assert launch(copy, x, out, 100, grid=grid, BLOCK=32).grid == (4, 1, 1)
+    assert torch.equal(out, x)
+
+
 def test_an_empty_grid_is_no_launch(device, needs_interpreter):
     x, out = numbers(8, device), torch.zeros(8, device=device)
     with Meter() as meter:
