@@ -14,6 +14,7 @@ from course_utils.meter.traffic import ArgumentTraffic, Launch, Traffic, nbytes_
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _HEAD = ("launch", "reads", "writes", "trips", "FLOPs", "FLOP/B")
+_MOST_ROWS = 60  # a loop of a thousand launches is still a table one can read
 _ARGUMENT_HEAD = ("launch", "argument", "reads", "writes", "trips", "reuse", "masked lanes")
 
 
@@ -52,6 +53,15 @@ def reference_of(launches: Sequence[Launch], reference: Any = None) -> tuple[int
 def summary_rows(launches: Sequence[Launch], size: int) -> list[tuple[str, ...]]:
     """Give one row a launch: name, reads, writes, trips, FLOPs, intensity."""
     return [(launch.name, *_cells(launch.traffic, size)) for launch in launches]
+
+
+def _shortened(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Leave out the middle of a long table, and say how much."""
+    left_out = len(rows) - _MOST_ROWS
+    if left_out <= 0:
+        return rows
+    gap = (f"... {left_out} more rows", *("" for _ in rows[0][1:]))
+    return [*rows[: _MOST_ROWS - 10], gap, *rows[-10:]]
 
 
 def _cells(traffic: Traffic, size: int) -> tuple[str, ...]:
@@ -96,9 +106,10 @@ def to_text(
         return "Nothing moved: no launch was counted."
     size, meaning = reference_of(launches, reference)
     if by_argument:
-        rows = [_ARGUMENT_HEAD, *_argument_rows(launches, size)]
+        rows = [_ARGUMENT_HEAD, *_shortened(_argument_rows(launches, size))]
     else:
-        rows = [_HEAD, *summary_rows(launches, size), _total_row(launches, total, size)]
+        rows = _shortened(summary_rows(launches, size))
+        rows = [_HEAD, *rows, _total_row(launches, total, size)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     left = 2 if by_argument else 1
     lines = [
@@ -131,11 +142,11 @@ def to_html(launches: Sequence[Launch], total: Traffic, reference: Any = None) -
     if not launches:
         return "<p>Nothing moved: no launch was counted.</p>"
     size, meaning = reference_of(launches, reference)
-    rows = summary_rows(launches, size)
+    rows = _shortened(summary_rows(launches, size))
     parts = [
         _table(_HEAD, rows, _total_row(launches, total, size), caption=f"Counted; {meaning}"),
         "<details><summary>By argument</summary>",
-        _table(_ARGUMENT_HEAD, _argument_rows(launches, size)),
+        _table(_ARGUMENT_HEAD, _shortened(_argument_rows(launches, size))),
         "</details>",
     ]
     parts += [f"<p>{html.escape(remark)}</p>" for remark in _remarks(launches)]

@@ -117,6 +117,24 @@ def test_findings_and_notes_are_below_the_table():
     assert "<p>[race] kernel, line 2: something</p>" in html
 
 
+def test_a_long_table_leaves_out_its_middle():
+    launches = [
+        Launch(f"op{i}", "torch", t := ArgumentTraffic(bytes_read=4, nbytes=4), {"x": t})
+        for i in range(1000)
+    ]
+    total = Traffic.total(launch.traffic for launch in launches)
+    for by_argument in (False, True):
+        names = [row[0] for row in table_of(to_text(launches, total, by_argument=by_argument))]
+        assert names[1:51] == [f"op{i}" for i in range(50)]
+        assert names[51] == "... 940 more rows"
+        assert names[52:62] == [f"op{i}" for i in range(990, 1000)]
+    assert names[62] == "one trip = 4 B, the largest tensor touched"
+    first, second = read(to_html(launches, total))
+    assert len(first) == 1 + 61 + 1 and len(second) == 1 + 61
+    assert first[-1][:2] == ["1000 launches", "4 kB"]
+    assert "more rows" not in to_text(launches[:60], total)
+
+
 def test_infinite_intensity_and_no_reference():
     launch = Launch("k", "triton", Traffic(flops=5))
     assert table_of(to_text([launch], launch.traffic))[1] == ["k", "0 B", "0 B", "-", "5", "inf"]

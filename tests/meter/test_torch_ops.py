@@ -165,6 +165,8 @@ def test_an_operand_given_twice_is_read_once(where):
     x = torch.ones(N, device=where)
     assert rows(count(lambda: x * x)) == [("mul", B, B, N)]
     assert rows(count(lambda: torch.stack([x, x]))) == [("stack", B, 2 * B, 0)]
+    assert rows(count(lambda: x[10:20] * x.view(-1)[10:20])) == [("mul", 40, 40, 10)]
+    assert rows(count(lambda: x[1:] * x[:-1])) == [("mul", 2 * (B - 4), B - 4, N - 1)]
 
 
 def test_a_number_is_no_operand_but_a_scalar_tensor_is(where):

@@ -3,6 +3,7 @@
 from collections import namedtuple
 
 import meter_kernels
+import numpy as np
 import pytest
 import torch
 import triton
@@ -10,7 +11,7 @@ import triton.language as tl
 from meter_kernels import add, copy, gelu, matmul
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from course_utils.meter import Meter
+from course_utils.meter import Meter, ledger, triton_tiles
 from course_utils.meter.traffic import Launch
 
 
@@ -216,8 +217,6 @@ def add_to(out_ptr, x_ptr, n, BLOCK: tl.constexpr):
 
 
 def test_what_a_search_does_is_no_traffic(device, monkeypatch, needs_unmetered_kernels):
-    from course_utils.meter import triton_tiles
-
     trials = []
 
     def time_once(call, quantiles):
@@ -562,6 +561,18 @@ def test_pointers_loaded_from_memory_are_in_the_total_only(device, needs_interpr
     assert "pointers that were loaded from memory" in counted.notes[0]
 
 
+def test_a_pointer_loaded_from_memory_is_not_followed_from_a_copy():
+    """The tensors of a GPU are copied to the host; what they point at is not."""
+    position = ledger.Position((0, 0, 0), (1, 1, 1))
+    line = ledger.SourceLine("from_table", 3, "tl.load(pointer + i)")
+    book = ledger.Ledger("from_table", lambda: position, lambda: line, follow_foreign=False)
+    address = np.array([1 << 40], np.uint64)
+    with pytest.raises(ValueError, match="from_table follows a pointer that it loaded from memory"):
+        book.access(address, np.array([True]), 4, True, False)
+    _, allowed = book.access(address, np.array([False]), 4, True, False)
+    assert not allowed.any()
+
+
 def test_a_null_pointer_is_reported_not_followed(device):
     out = torch.ones(64, device=device)
     counted = launch(from_table, torch.zeros(1, dtype=torch.int64, device=device), out, B=64)
@@ -628,8 +639,6 @@ def test_a_kernel_that_moves_nothing_is_a_launch_all_the_same(device):
 
 
 def test_of_a_large_storage_only_the_view_is_mapped(device):
-    from course_utils.meter import ledger
-
     seen = []
     view = torch.zeros(2**20, device=device)[1000:1064]
     original = ledger.Ledger.launch
