@@ -67,6 +67,24 @@ def loop_kernel(x_ptr, out_ptr, steps, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, total)
 
 
+@triton.jit(do_not_specialize=["n"])
+def unspecialized_kernel(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, 1.0, mask=offsets < n)
+
+
+@triton.jit
+def descriptor_kernel(source, target, M: tl.constexpr, N: tl.constexpr):
+    target.store([0, 0], source.load([0, 0]) * 2)
+
+
+@triton.jit
+def crowded_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets)
+    tl.store(out_ptr + offsets, x / tl.sum(x))  # all of x has to wait for the sum
+
+
 # --- All kinds of names that a kernel can use ---------------------------------------------------
 
 EXPONENT: tl.constexpr = tl.constexpr(2)

@@ -153,6 +153,38 @@ def test_types_stand_for_values():
     assert widths(torch.empty(64, device="meta")[1:], "*bf16", 16) == {32: 8}
 
 
+def test_what_must_not_be_specialized_is_not():
+    """In both modes: what ``@triton.jit`` was given is kept in other places."""
+    interpreted, args = kernels.unspecialized_kernel, [X, 4096]
+    compiled = JITFunction(interpreted.fn, do_not_specialize=["n"])
+    for kernel in (interpreted, compiled):
+        made = compile_for(kernel, args, "h200", BLOCK=1024)
+        assert made.store_bits == {32: 8}
+    assert compile_for(JITFunction(interpreted.fn), args, "h200", BLOCK=1024).store_bits == {128: 2}
+
+
+def test_tensor_descriptors_are_copied_in_bulk():
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    tile = TensorDescriptor.from_tensor(torch.empty(64, 64), [32, 32])
+    made = compile_for(kernels.descriptor_kernel, [tile, tile, 32, 32], "h200")
+    assert made.instructions.bulk_copies >= 2 and made.load_bits == {}
+    assert "tensor copies" in str(made)
+    older = compile_for(kernels.descriptor_kernel, [tile, tile, 32, 32], "a100")
+    assert older.instructions.bulk_copies == 0 and older.load_bits
+
+
+def test_spilled_registers_are_counted():
+    crowded, args = kernels.crowded_kernel, [X, X]
+    free = compile_for(crowded, args, "a100", BLOCK=2048, num_warps=1)
+    tight = compile_for(crowded, args, "a100", BLOCK=2048, num_warps=1, maxnreg=32)
+    assert free.spills == 0 and free.registers > 64
+    assert tight.registers <= 32 and tight.stack > 0
+    assert tight.spill_stores > 0 and tight.spill_loads > 0
+    assert tight.spills == tight.spill_stores + tight.spill_loads
+    assert f"{tight.spills} bytes" in str(tight)
+
+
 def test_large_integers_are_64_bits():
     signature = compile_for(
         kernels.gelu_kernel, {"x_ptr": X, "out_ptr": "*fp16", "n": 2**31}, "h200", BLOCK=64
@@ -178,6 +210,33 @@ def test_every_kind_of_name_is_taken_along():
         "names_kernel",
         "twice",
     ]
+
+
+def test_annotations_need_not_be_evaluated(tmp_path, monkeypatch):
+    """A module with `from __future__ import annotations`, and types that cannot be sent."""
+    (tmp_path / "annotated.py").write_text(
+        "from __future__ import annotations\n"
+        "import torch, triton\n"
+        "import triton.language as tl\n"
+        "from triton.language import constexpr as fixed\n"
+        "@triton.jit\n"
+        "def late(x_ptr: torch.Tensor, BLOCK: tl.constexpr):\n"
+        "    tl.store(x_ptr + tl.arange(0, BLOCK), 1.0)\n"
+    )
+    (tmp_path / "evaluated.py").write_text(
+        "import torch, triton\n"
+        "import triton.language as tl\n"
+        "from triton.language import constexpr as fixed, store\n"
+        "@triton.jit\n"
+        "def early(x_ptr: torch.Tensor, BLOCK: fixed = 64):\n"
+        "    store(x_ptr + tl.arange(0, BLOCK), 1.0)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from annotated import late
+    from evaluated import early
+
+    assert compile_for(late, [X], "a100", BLOCK=128).store_bits == {32: 1}
+    assert compile_for(early, [X], "a100").store_bits == {32: 1}
 
 
 def test_autotuned_kernels_take_their_only_configuration():

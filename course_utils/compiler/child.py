@@ -20,13 +20,14 @@ import os
 import select
 import shutil
 import sys
+import tempfile
 import time
 import types
 import warnings
 from pathlib import Path
 from typing import Any
 
-from course_utils.compiler.pipe import receive, send
+from course_utils.compiler.pipe import TRITON_FOLDER, receive, send
 from course_utils.compiler.request import ALIGNMENT, Function, Request, Value, load_member
 
 IDLE_SECONDS = 120
@@ -53,10 +54,13 @@ def main(folder: Path) -> None:
 def answer(request: Request, folder: Path) -> dict[str, Any]:
     """Compile, and return what came of it: what was made, or the errors and what caused them."""
     start = time.perf_counter()
-    try:
-        result = _compile(request, folder)
-    except Exception as error:
-        result = {"ok": False, "errors": _errors(error)}
+    # A folder of its own: Python remembers files by name.
+    with tempfile.TemporaryDirectory(dir=folder) as sources:
+        try:
+            result = _compile(request, Path(sources))
+        except Exception as error:
+            result = {"ok": False, "errors": _errors(error)}
+    shutil.rmtree(folder / TRITON_FOLDER, ignore_errors=True)
     return {**result, "seconds": time.perf_counter() - start}
 
 
@@ -116,9 +120,7 @@ class _Rebuilt:
     def __init__(self, request: Request, folder: Path) -> None:
         self._functions: list[Any] = [None] * len(request.functions)
         self._sources = request.functions
-        # A folder of its own: Python remembers files by name.
-        self._folder = folder / f"{time.monotonic_ns():x}"
-        self._folder.mkdir()
+        self._folder = folder
 
     def function(self, index: int) -> Any:
         """Return a function under ``@triton.jit``, made at the first call."""
@@ -184,10 +186,11 @@ class _Rebuilt:
 
 
 class _Dtype:
-    """What Triton needs of a tensor's dtype: PyTorch's name of it."""
+    """What Triton needs of a tensor's dtype: PyTorch's name of it, for descriptors the size."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, itemsize: int) -> None:
         self._name = f"torch.{name}"
+        self.itemsize = itemsize
 
     def __str__(self) -> str:
         return self._name
@@ -203,7 +206,7 @@ class _Tensor:
     """What Triton needs of a tensor argument: its dtype, and whether its address is aligned."""
 
     def __init__(self, dtype: str, aligned: bool, itemsize: int = 0) -> None:
-        self.dtype = _Dtype(dtype)
+        self.dtype = _Dtype(dtype, itemsize)
         self._address = ALIGNMENT if aligned else 1
         self._itemsize = itemsize
 

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+TRITON_FOLDER = "triton"  # in the temporary folder; for what Triton keeps, which nobody reads
 _LENGTH = struct.Struct("<Q")
 
 

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from course_utils.compiler.pipe import receive, send
+from course_utils.compiler.pipe import TRITON_FOLDER, receive, send
 from course_utils.compiler.request import Request
 
 START_SECONDS = 120  # to import Triton from a cold disk
@@ -141,7 +141,7 @@ def environment(folder: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(_ROOT), *(entry for entry in sys.path if entry)]),
         "PYTHONWARNINGS": "ignore",
         # Results are kept by course_utils.compiler.cache; Triton's own cache has no ptxas log.
-        "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
+        "TRITON_CACHE_DIR": os.path.join(folder, TRITON_FOLDER),
         "TMPDIR": folder,
         "CUDA_VISIBLE_DEVICES": "",
     }
