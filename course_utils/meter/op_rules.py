@@ -150,7 +150,9 @@ class _Call:
     def __init__(self, func: Any, args: tuple, kwargs: dict, result: Any) -> None:
         self.func = func
         self.args, self.kwargs, self.result = args, kwargs, result
-        self.name = func._schema.name.split("::")[-1]
+        # The rules below are for PyTorch's own ops; another library's `add` may do anything.
+        own = func.namespace in ("aten", "prims")
+        self.name = func._schema.name.split("::")[-1] if own else func._schema.name
         # `mul_` and `_foreach_mul_` compute what `mul` computes.
         self.base = self.name.rstrip("_").removeprefix("_foreach_")
         self.is_foreach = self.name.startswith("_foreach_")
@@ -246,8 +248,9 @@ def count_op(func: Any, args: tuple, kwargs: dict, result: Any) -> Launch | None
         total.compulsory_written,
         flops,
     )
+    name = call.name.split("::")[-1]
     return Launch(
-        name=call.name if call.name.startswith("__") else call.name.rstrip("_"),
+        name=name if name.startswith("__") else name.rstrip("_"),
         kind="torch",
         traffic=traffic,
         arguments=arguments,
@@ -375,7 +378,7 @@ def _flops(call: _Call) -> tuple[int, str]:
 def _has_tag(base: str, tag: str) -> bool:
     # Tags are not on every overload: in-place, out= and foreach variants often lack them.
     wanted = getattr(torch.Tag, tag, None)  # `reduction` is newer than torch 2.11
-    packet = getattr(aten, base, None)
+    packet = getattr(aten, base, None) if base.isidentifier() else None
     if packet is None or wanted is None:
         return False
     return any(wanted in getattr(packet, name).tags for name in packet.overloads())

@@ -536,6 +536,17 @@ def test_a_custom_op_that_hides_what_it_does_is_counted_by_its_operands():
         assert [row[:3] for row in rows(meter)][1:] == [("add_one", B, B)]
 
 
+def test_rules_for_an_op_are_not_applied_to_its_namesake_of_another_library():
+    with torch.library._scoped_library("course_namesake", "FRAGMENT") as library:
+        library.define("zeros_like(Tensor x) -> Tensor")
+        library.impl("zeros_like", lambda x: torch.from_numpy(x.numpy() + 1), "CPU")
+        launch = count(torch.ops.course_namesake.zeros_like, torch.ones(N)).launches[-1]
+    assert (launch.name, launch.traffic.bytes_read) == ("zeros_like", B)
+    assert launch.notes == (
+        "FLOPs of course_namesake::zeros_like are not counted: the meter has no rule for it",
+    )
+
+
 def test_control_flow_is_counted_by_what_it_runs():
     x = torch.ones(N)
     meter = count(
