@@ -190,3 +190,13 @@ def test_committed_records_are_valid(key):
     record = records.load(key)
     assert record.gpu_key == key
     assert record.launch_overhead
+
+
+def test_generated_kernels_are_kept_and_checked(tmp_path):
+    document = sample_record.document()
+    document["generated"] = {"chain": "def triton_chain(): ..."}
+    records.write(document, tmp_path / "h200.json")
+    assert records.load("h200", tmp_path).generated["chain"].startswith("def triton_chain")
+    document["generated"] = {"chain": 3}
+    with pytest.raises(records.RecordError, match="generated: expected texts by program"):
+        records.validate(document)

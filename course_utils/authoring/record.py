@@ -82,8 +82,14 @@ def _run(options: argparse.Namespace) -> int:
     print(f"{len(rows)} rows in {perf_counter() - begin:.0f} s")
     if options.only:
         return 1 if failed else 0
-    document = {**head, "rows": rows, "counters": [], "skipped": skipped}
+    document = {
+        **head,
+        "rows": rows,
+        "counters": [],
+        "skipped": skipped,
+    }
     check_complete(document, failed)
+    document["generated"] = generated_sources()
     records.write(document, path)
     print(f"wrote {path}")
     if not options.no_counters:
@@ -129,6 +135,17 @@ def measure(
         print(f"{begin}: skipped, {obstacle}", flush=True)
         _release_memory()
     return rows, skipped, failed
+
+
+def generated_sources() -> dict[str, str]:
+    """Return the Triton kernels that torch.compile writes on this GPU, by program."""
+    import torch
+
+    from course_utils.examples import chain
+    from course_utils.generated import generated_kernels
+
+    x = torch.randn(2**20, device="cuda")
+    return {"chain": "\n\n".join(generated_kernels(torch.compile(chain, dynamic=False), x))}
 
 
 def row_of(cell: benchmarks.Cell) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,7 @@ class Record:
         all_rows: the measurements, in the order they were made.
         counters: the meter's bytes beside the GPU's own counters; empty where ncu could not run.
         skipped: what was left out, and why.
+        generated: source of the Triton kernels that torch.compile wrote there, by program.
     """
 
     gpu: str
@@ -182,6 +183,7 @@ class Record:
     all_rows: tuple[Row, ...]
     counters: tuple[Counter, ...] = ()
     skipped: tuple[str, ...] = ()
+    generated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -320,6 +322,7 @@ def from_document(document: Mapping[str, Any]) -> Record:
         all_rows=tuple(Row(**row, launch_overhead=overhead) for row in document["rows"]),
         counters=tuple(Counter(**counter) for counter in document.get("counters", [])),
         skipped=tuple(document.get("skipped", [])),
+        generated=dict(document.get("generated", {})),
     )
 
 
@@ -349,7 +352,7 @@ def validate(document: Any, name: str = "record") -> None:
         datetime.datetime.strptime(document["date"], "%Y-%m-%d")
     except ValueError:
         raise RecordError(f"{name}: date: expected YYYY-MM-DD, got {document['date']!r}") from None
-    _no_others(document, {"schema", "rows", "counters", "skipped", *_TEXTS}, name)
+    _no_others(document, {"schema", "rows", "counters", "skipped", "generated", *_TEXTS}, name)
     rows = document.get("rows")
     if not isinstance(rows, list) or not rows:
         raise RecordError(f"{name}: rows: expected a list of measurements, got {rows!r}")
@@ -365,6 +368,9 @@ def validate(document: Any, name: str = "record") -> None:
     skipped = document.get("skipped", [])
     if not isinstance(skipped, list) or not all(isinstance(entry, str) for entry in skipped):
         raise RecordError(f"{name}: skipped: expected a list of texts, got {skipped!r}")
+    generated = document.get("generated", {})
+    if not isinstance(generated, dict) or not all(isinstance(t, str) for t in generated.values()):
+        raise RecordError(f"{name}: generated: expected texts by program, got {generated!r}")
 
 
 def write(document: dict[str, Any], path: Path) -> None:
