@@ -288,8 +288,7 @@ def occupancy(
     - warps: the SM's warps by the block's; a last, incomplete warp counts whole.
     - blocks: the most that an SM holds.
     - registers: 32 times the registers of a thread, rounded up to 256, for each warp. A warp lives
-      in one of four partitions, so each partition holds a whole number of warps. A block whose
-      warps, rounded up to a multiple of four, need more registers than an SM has does not start.
+      in one of four partitions, so each partition holds a whole number of warps.
     - shared memory: what the block asks for and what the system reserves, rounded up to 128 bytes
       (256 before compute capability 8.0). Most shared memory that the SM can have is assumed,
       which is what a driver chooses for a kernel that is limited by it.
@@ -328,9 +327,7 @@ def occupancy(
     per_warp = _round_up(registers * gpu.warp_size, REGISTER_UNIT)
     warps_per_partition = gpu.registers_per_sm // PARTITIONS_PER_SM // per_warp
     limits["registers"] = PARTITIONS_PER_SM * warps_per_partition // warps
-    # The check at a launch takes the warps to be spread evenly over the partitions.
-    too_many = per_warp * _round_up(warps, PARTITIONS_PER_SM) > gpu.registers_per_sm
-    if too_many or registers > gpu.max_registers_per_thread:
+    if registers > gpu.max_registers_per_thread:
         limits["registers"] = 0
 
     old = gpu.compute_capability < (8, 0)

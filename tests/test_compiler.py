@@ -3,7 +3,10 @@
 import dataclasses
 import os
 import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import compiler_kernels as kernels
 import pytest
@@ -130,7 +133,7 @@ def widths(*args, kernel=kernels.gelu_kernel, **meta):
 
 def test_vector_width_follows_from_the_arguments():
     assert widths(X, X, 4096) == {128: 2}
-    assert widths(X[1:], X[1:], 4095) == {32: 8}  # not aligned
+    assert widths(X[1:], X, 4096) == {32: 8}  # not aligned
     assert widths(X, X, 4095) == {32: 8}  # the mask may end within a vector
     assert widths(X[4:], X, 16) == {128: 2}
     half = torch.empty(4096, dtype=torch.bfloat16)
@@ -309,6 +312,9 @@ def test_too_much_shared_memory_is_said():
     assert made.occupancy().blocks_per_sm == 0
     assert made.occupancy().limited_by == ("shared memory",)
     assert "does not fit" in str(made) and str(fit) in str(made)
+    most = gpus.gpu("a10").shared_memory_per_block
+    assert dataclasses.replace(made, shared_memory=most).fits()
+    assert not dataclasses.replace(made, shared_memory=most + 1).fits()
 
 
 def test_another_generation_needs_another_compilation(everywhere):
@@ -469,6 +475,39 @@ def test_a_process_that_idled_out_is_replaced(compilations):
         waiting.process.poll = lambda: None
     assert compile_for(*ARANGE, "t4", BLOCK=1024, num_warps=2)
     assert len(compilations) == 2
+
+
+def test_a_compiler_ends_with_the_process_that_asked(tmp_path):
+    """Even killed in the middle of an endless compilation."""
+    program = (
+        "import compiler_kernels as kernels\n"
+        "from course_utils.compiler import compile_for, process\n"
+        "start = process._Process.run\n"
+        "def run(self, *args):\n"
+        "    print(self.process.pid, flush=True)\n"
+        "    return start(self, *args)\n"
+        "process._Process.run = run\n"
+        "compile_for(kernels.endless_kernel, ['*fp32'], 't4')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(tmp_path)])}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as asking:
+        pid = int(next(line for line in asking.stdout if line.strip().isdigit()))
+        time.sleep(0.5)
+        asking.kill()
+    deadline = time.monotonic() + 20
+    while _runs(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _runs(pid):
+    try:
+        # The letter behind the name is the state; Z waits for somebody to notice that it ended.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 # --- The cache ----------------------------------------------------------------------------------

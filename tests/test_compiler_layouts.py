@@ -250,6 +250,17 @@ def test_sectors_of_a_bad_mapping():
         assert Access("load", "x_ptr", 32, layout, "").sectors() == sectors
 
 
+def test_one_instruction_loads_at_most_16_bytes_for_a_thread():
+    layout = layouts.blocked((1024,), (16,), (32,), (2,), (0,))
+    assert layout.vector == 16
+    vectors = {bits: Access("load", "x", bits, layout, "").vector for bits in (8, 16, 32, 64)}
+    assert vectors == {8: 16, 16: 8, 32: 4, 64: 2}
+    # Threads that are 64 bytes apart use half of each sector that they touch.
+    access = Access("load", "x", 32, layout, "")
+    assert access.instruction()[1] == [(16,), (17,), (18,), (19,)]
+    assert access.sectors() == 32
+
+
 def test_an_unknown_layout_is_said():
     access = Access("load", "x_ptr", 32, None, "#ttg.some_other<{}>")
     for use in (lambda: access.vector, access.sectors, lambda: plots.layout_chart(access)):

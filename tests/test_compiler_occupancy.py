@@ -38,7 +38,7 @@ CALCULATOR = [
     ("t4", 1024, 64, 0, 1, ("warps", "registers")),
     ("t4", 1024, 65, 0, 0, ("registers",)),
     ("t4", 128, 40, 2048, 8, ("warps",)),
-    ("t4", 64, 16, 8193, 7, ("shared memory",)),
+    ("t4", 64, 16, 9300, 6, ("shared memory",)),
     ("a10", 96, 72, 0, 9, ("registers",)),
     ("a100_40gb", 160, 72, 0, 5, ("registers",)),
     ("a100_40gb", 1000, 64, 1, 1, ("registers",)),
@@ -58,6 +58,11 @@ def test_as_nvidias_calculator(key, threads, registers, shared, blocks, by):
     found = models.occupancy(gpus.gpu(key), threads, registers, shared)
     assert (found.blocks_per_sm, found.limited_by) == (blocks, by)
     assert found.warps_per_sm == blocks * -(-threads // 32)
+
+
+def test_more_registers_than_a_thread_can_have():
+    found = models.occupancy(gpus.gpu("h200"), 32, 256)
+    assert (found.blocks_per_sm, found.limited_by) == (0, ("registers",))
 
 
 def test_in_words():

@@ -21,6 +21,7 @@ import select
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import types
 import warnings
@@ -40,6 +41,7 @@ def main(folder: Path) -> None:
     # The compiler and its tools print; standard output carries answers only.
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     # Before the first request, so that it does not count as its time.
     importlib.import_module("triton.compiler")
     while select.select([requests], [], [], IDLE_SECONDS)[0]:
@@ -49,6 +51,14 @@ def main(folder: Path) -> None:
             return
         send(answers, "started")
         send(answers, answer(request, folder))
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the parent is gone, whatever it is doing: nobody waits for it."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    os._exit(0)
 
 
 def answer(request: Request, folder: Path) -> dict[str, Any]:
