@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 from types import EllipsisType
 
@@ -12,9 +13,13 @@ _RELATION_TOLERANCE = 0.01
 # Closer than this is called right without a remark: the guess was rounded, not estimated.
 _EXACT_TOLERANCE = 1e-3
 
-# What a guess may be of. The same factor has different common causes for bytes and for FLOPs.
-_BYTES, _FLOPS, _INTENSITY, _OTHER = "bytes", "flops", "intensity", "other"
+# What a guess may be of. The same factor has different common causes for each of these; "other" is
+# what nothing is known of, such as a count of rows or a computed FLOPs per number.
+_TRIPS, _BYTES, _FLOPS, _INTENSITY, _OTHER = "trips", "bytes", "flops", "intensity", "other"
 
+_BOTH_WAYS = "did you count both the reads and the writes?"
+_PER_NUMBER = "bytes per number: 2 or 4? If those are right, perhaps "
+_NOT_ALL = "perhaps only some of the launches were counted?"
 # guess / truth -> (what the reader sees, kind -> what often causes it). Each cause is a question:
 # a ratio alone proves nothing.
 _RELATIONS: list[tuple[float, str, dict[str, str]]] = [
@@ -22,54 +27,61 @@ _RELATIONS: list[tuple[float, str, dict[str, str]]] = [
         2,
         "Twice as much",
         {
+            _TRIPS: "perhaps a read and a write were counted where only one of them happens?",
             _BYTES: "perhaps a read or a write too many, or 4-byte elements where they have 2?",
             _FLOPS: "perhaps each multiply-add was counted as more than two?",
-            _INTENSITY: "perhaps only the reads or only the writes went into the bytes?",
-            _OTHER: "perhaps a read and a write were counted where only one of them happens?",
+            _INTENSITY: _PER_NUMBER + "only the reads or only the writes went into the bytes?",
+            _OTHER: "perhaps a factor of 2 too many, such as 4 bytes per number where it has 2?",
         },
     ),
     (
         1 / 2,
         "Half of it",
         {
+            _TRIPS: _BOTH_WAYS,
+            _BYTES: _BOTH_WAYS,
             _FLOPS: "perhaps a multiplication and an addition were counted as one?",
-            _INTENSITY: "perhaps a multiplication and an addition were counted as one?",
-            _OTHER: "did you count both the reads and the writes?",
+            _INTENSITY: _PER_NUMBER + "a multiplication and an addition were counted as one?",
+            _OTHER: "is a factor of 2 missing, such as the bytes of a 16-bit number?",
         },
     ),
     (
         4,
         "Four times as much",
         {
+            _TRIPS: "perhaps bytes per element (a float32 has 4) crept in?",
             _BYTES: "perhaps each element was taken to have more bytes than it has?",
             _INTENSITY: "perhaps FLOPs per element and not per byte (a float32 has 4)?",
-            _OTHER: "perhaps bytes per element (a float32 has 4) crept in?",
+            _OTHER: "perhaps a factor of 4 too many, such as the bytes of a float32?",
         },
     ),
     (
         1 / 4,
         "A quarter of it",
         {
+            _TRIPS: _NOT_ALL,
             _BYTES: "perhaps elements were counted and not bytes (a float32 has 4)?",
             _INTENSITY: "perhaps the 4 bytes of a float32 went in twice?",
-            _OTHER: "perhaps only some of the launches were counted?",
+            _OTHER: "is a factor of 4 missing, such as the bytes of a float32?",
         },
     ),
     (
         8,
         "Eight times as much",
         {
+            _TRIPS: "perhaps the bytes read and written per element (4 + 4) crept in?",
             _BYTES: "perhaps bits were counted and not bytes?",
             _INTENSITY: "perhaps FLOPs per element and not per byte read and written (4 + 4)?",
-            _OTHER: "perhaps the bytes read and written per element (4 + 4) crept in?",
+            _OTHER: "perhaps a factor of 8 too many, such as 4 bytes read and 4 written?",
         },
     ),
     (
         1 / 8,
         "An eighth of it",
         {
+            _TRIPS: _NOT_ALL,
             _BYTES: "perhaps elements were counted and not the bytes read and written (4 + 4)?",
-            _OTHER: "perhaps only some of the launches were counted?",
+            _OTHER: "is a factor of 8 missing, such as 4 bytes read and 4 written?",
         },
     ),
     (10, "Ten times as much", {_OTHER: "perhaps a decimal place slipped?"}),
@@ -118,7 +130,8 @@ def compare(
         truth: what was counted, in `unit`; anything `float()` takes, finite.
         unit: its unit, in the plural ("trips"), printed after the truth.
         tolerance: relative distance from the truth that still counts as right; 0.05 is 5 %.
-        source: where the truth comes from, such as "Counted" or "Recorded".
+        source: where the truth comes from, such as "Counted", "Computed" or "Recorded"; of what
+            was computed no cause is named that has to do with launches.
 
     Raises:
         TypeError, ValueError: the guess is not a finite number; or truth or tolerance is not.
@@ -131,13 +144,12 @@ def compare(
     if value is None:
         print(f"You: no guess yet. {counted}")
     else:
-        print(
-            f"You: {_format_guess(value)}. {counted} {_verdict(value, expected, unit, tolerance)}"
-        )
+        verdict = _verdict(value, expected, _kind(unit, source), tolerance)
+        print(f"You: {_format_guess(value)}. {counted} {verdict}")
 
 
-def _verdict(guess: float, truth: float, unit: str, tolerance: float) -> str:
-    """One sentence on how `guess` relates to `truth`."""
+def _verdict(guess: float, truth: float, kind: str, tolerance: float) -> str:
+    """One sentence on how `guess` relates to `truth`, a figure of this kind."""
     if guess == truth:
         return "Right."
     if truth == 0:
@@ -148,27 +160,43 @@ def _verdict(guess: float, truth: float, unit: str, tolerance: float) -> str:
     distance = abs(ratio - 1)
     if distance <= min(_EXACT_TOLERANCE, tolerance):
         return "Right."
-    kind = _kind(unit)
     gap = _prefix_gap(ratio) if kind == _BYTES else None
     if distance <= tolerance:
         return f"Right within {_percent(tolerance)}{'; ' + gap if gap else ''}."
     if gap:
         return f"Close: {gap}."
+    if kind == _INTENSITY and abs(guess * truth - 1) <= _RELATION_TOLERANCE:
+        return "Upside down: perhaps bytes per FLOP, where FLOPs per byte are asked for?"
     relation = _relation(ratio, kind)
     if relation:
         return relation
     if ratio < 0:
         return "The other sign: perhaps a minus slipped in?"
-    direction = "high" if abs(guess) > abs(truth) else "low"
-    return f"Too {direction}: {_significant(ratio)} times as much."
+    return _how_far(max(ratio, 1 / ratio), "high" if ratio > 1 else "low")
 
 
-def _kind(unit: str) -> str:
+def _how_far(factor: float, direction: str) -> str:
+    """How much too high or too low a guess is that has no telling relation; `factor` above 1."""
+    if factor < 1.2:
+        return f"{100 * (factor - 1):.2g} % too {direction}."
+    rounded = float(f"{factor:.2g}")
+    return f"{f'{rounded:,g}' if rounded < 1e6 else f'{rounded:.1e}'} times too {direction}."
+
+
+def _kind(unit: str, source: str) -> str:
     """What `unit` measures, as far as common mistakes depend on it."""
-    # "GB/s" and "TFLOP/s" are rates of the same things.
-    text = unit.strip().removesuffix("/s").lower()
+    # What follows a bracket or a colon says which one is meant: "FLOP/byte (saxpy)". "GB/s" and
+    # "TFLOP/s" are rates of the same things.
+    text = re.split("[(:]", unit)[0].strip().lower().removesuffix("/s")
+    if "flop" in text and "byte" in text:
+        return _INTENSITY
+    # What is computed from figures has no launches, reads and writes to forget.
+    if source.lower() == "computed" or " per " in text:
+        return _OTHER
+    if text.startswith("trip"):
+        return _TRIPS
     if "flop" in text:
-        return _INTENSITY if "/" in text else _FLOPS
+        return _FLOPS
     return _BYTES if "byte" in text or text.endswith("b") else _OTHER
 
 

@@ -58,8 +58,14 @@ def test_the_source_of_the_truth_can_be_named(line):
         (1e-8, "10⁹ times too little: perhaps"),
         (-10, "The right size with the other sign: perhaps"),
         (-3, "The other sign: perhaps"),
-        (13, "Too high: 1.3 times as much."),
-        (7, "Too low: 0.7 times as much."),
+        (13, "1.3 times too high."),
+        (10 / 2.333, "2.3 times too low."),
+        (11, "10 % too high."),
+        (9, "11 % too low."),
+        (1230, "120 times too high."),
+        (0.0123, "810 times too low."),
+        (3.1e4, "3,100 times too high."),
+        (3.1e10, "3.1e+09 times too high."),
         (0, "Zero, but there is something to count"),
     ],
 )
@@ -96,11 +102,33 @@ def test_decimal_and_binary_prefixes_are_told_apart(line, guess, truth, unit, re
         (50, "TFLOP/s", "a multiplication and an addition"),
         (50, "FLOP/byte", "a multiplication and an addition"),
         (200, "FLOP/byte", "only the reads or only the writes"),
+        (50, "FLOP/byte (saxpy)", "2 or 4? If those are right, perhaps a multiplication and"),
+        (200, "FLOP/byte", "2 or 4? If those are right, perhaps only the reads"),
         (50, "GB/s", "both the reads and the writes"),
+        (25, "trips (a)", "only some of the launches"),
+        (50, "trips of a", "both the reads and the writes"),
+        (50, "times faster", "is a factor of 2 missing"),
     ],
 )
 def test_the_common_cause_depends_on_what_is_counted(line, guess, unit, cause):
     assert cause in line(guess, 100, unit)
+
+
+@pytest.mark.parametrize("unit", ["FLOPs per number", "ops", "rows and columns", "trips: m in"])
+@pytest.mark.parametrize("factor", [2, 4, 8, 1 / 2, 1 / 4, 1 / 8])
+def test_what_is_computed_has_no_launches_reads_or_multiply_adds(line, unit, factor):
+    said = line(100 * factor, 100, unit, source="Computed")
+    assert f"a factor of {max(factor, 1 / factor):.0f} " in said
+    assert "launch" not in said and "multipl" not in said and "reads" not in said
+
+
+@pytest.mark.parametrize("source", ["Counted", "Computed"])
+def test_a_reciprocal_intensity_is_called_upside_down(line, source):
+    assert "Upside down" in line(8, 1 / 8, "FLOP/byte", source=source)
+    assert "Upside down" in line(2, 0.5, "FLOP/byte (layer norm)", source=source)
+    assert "Upside down" in line("12/2", 2 / 12, "FLOP/byte (saxpy)", source=source)
+    assert "Upside down" not in line(1, 1, "FLOP/byte", source=source)
+    assert "Upside down" not in line(8, 1 / 8, "trips", source=source)
 
 
 def test_a_cause_is_a_question_or_a_perhaps(line):
@@ -111,7 +139,7 @@ def test_a_cause_is_a_question_or_a_perhaps(line):
 
 def test_the_tolerance_decides_what_is_right(line):
     assert "Right within 20 %." in line(8.5, 10, tolerance=0.2)
-    assert "Too low" in line(9.9, 10, tolerance=0)
+    assert line(9.9, 10, tolerance=0).endswith("1 % too low.")
     assert line(10, 10, tolerance=0).endswith("Right.")
     # A factor within the tolerance is right, not "twice as much".
     assert "Right within 60 %." in line(5, 10, tolerance=0.6)
