@@ -117,7 +117,7 @@ def test_the_machine_code_says_the_same(everywhere, capability, name):
 
 def test_results_are_shown_as_text_and_html(everywhere):
     made = everywhere["gelu", (7, 5)]
-    assert str(made).splitlines()[0] == "gelu_kernel for T4 (compute capability 7.5)"
+    assert str(made).splitlines()[0] == ("gelu_kernel(BLOCK=1024) for T4 (compute capability 7.5)")
     assert "global loads          2 of 128 bits" in str(made)
     assert repr(made) == str(made)
     html = made._repr_html_()
@@ -441,6 +441,9 @@ def test_errors_take_their_place_in_a_table():
         *("kernel", "GPU", "warps", "registers", "spilled", "shared", "loads", "stores", "matrix"),
         *("occupancy", "limited", "by"),
     ]
+    assert good.startswith("arange_kernel(BLOCK=64) ") and bad.startswith(
+        "arange_kernel(BLOCK=200) "
+    )
     assert "1 × 32 b" in good and "4 × 128 b" in better
     assert bad.endswith("does not compile: arange's range must be a power of 2")
     assert len(found.errors) == 1 and isinstance(found[1], CompileError)

@@ -70,6 +70,7 @@ def compile_for(
         kernel=request.name,
         gpu=gpu,
         signature=dict(result["signature"]),
+        constants=request.constants,
         num_warps=result["num_warps"],
         num_stages=result["num_stages"],
         num_ctas=result["num_ctas"],
@@ -91,13 +92,16 @@ def _run(request: Request, gpu: gpus.GPU, time_limit: float) -> dict[str, Any]:
     try:
         result, printed = process.run(request, time_limit)
     except process.StoppedError:
-        raise errors.timed_out(request.name, gpu.name, time_limit) from None
+        failure = errors.timed_out(request.name, gpu.name, time_limit)
     except process.DiedError as error:
-        raise errors.died(request.name, gpu.name, error.status, error.printed) from None
-    if not result["ok"]:
+        failure = errors.died(request.name, gpu.name, error.status, error.printed)
+    else:
+        if result["ok"]:
+            return result
         source = "\n".join(function.source for function in request.functions)
-        raise errors.refused(request.name, gpu.name, source, result["errors"], printed)
-    return result
+        failure = errors.refused(request.name, gpu.name, source, result["errors"], printed)
+    failure.constants = request.constants
+    raise failure
 
 
 def compile_all(

@@ -44,6 +44,7 @@ class Compiled:
         gpu: the GPU that it was compiled for.
         signature: the type of each parameter as the compiler saw it; "constexpr" also for a number
             that is 1, which Triton takes for a constant.
+        constants: its constexpr parameters that are numbers or texts, such as tile sizes.
         num_warps: warps of a program (all of them, where some have roles of their own).
         num_stages: of software pipelining, as asked for.
         num_ctas: programs that work together as a cluster.
@@ -64,6 +65,7 @@ class Compiled:
     kernel: str
     gpu: gpus.GPU
     signature: Mapping[str, str] = field(hash=False)
+    constants: Mapping[str, Any] = field(hash=False)
     num_warps: int
     num_stages: int
     num_ctas: int
@@ -219,7 +221,7 @@ class Compiled:
         return rows + [("", reason) for reason in fit.reasons]
 
     def _title(self) -> str:
-        return f"{self.kernel} for {self.gpu.name} (compute capability {_dotted(self.gpu)})"
+        return f"{_name(self)} for {self.gpu.name} (compute capability {_dotted(self.gpu)})"
 
     def __str__(self) -> str:
         rows = self._rows()
@@ -288,11 +290,11 @@ _NUMBERS = range(2, 6)  # columns
 
 def _row(item: Compiled | CompileError) -> tuple[str, ...]:
     if isinstance(item, CompileError):
-        return item.kernel, item.gpu, *[""] * (len(_HEAD) - 3), f"does not compile: {item.message}"
+        return _name(item), item.gpu, *[""] * (len(_HEAD) - 3), f"does not compile: {item.message}"
     fit = item.fits()
     occupancy = item.occupancy() if fit else None
     return (
-        item.kernel,
+        _name(item),
         item.gpu.name,
         str(item.num_warps),
         str(item.registers),
@@ -304,6 +306,12 @@ def _row(item: Compiled | CompileError) -> tuple[str, ...]:
         f"{occupancy.fraction:.0%}" if occupancy else "-",
         in_words(occupancy.limited_by) if occupancy else f"does not fit: {fit}",
     )
+
+
+def _name(item: Compiled | CompileError) -> str:
+    """Return the kernel's name with its tile sizes: "gelu_kernel(BLOCK=1024)"."""
+    sizes = ", ".join(f"{name}={value!r}" for name, value in item.constants.items())
+    return f"{item.kernel}({sizes})" if sizes else item.kernel
 
 
 def _widths(counts: Mapping[int, int], short: bool = False) -> str:

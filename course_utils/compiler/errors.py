@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Mapping
 from typing import Any
 
 # What the compiler says (a pattern) and what to do. A name in the pattern can be used in the
@@ -141,6 +142,7 @@ class CompileError(Exception):
         where: the lines of the source that it means, with a mark under the place; may be empty.
         advice: what to do; may be empty.
         details: all that the compiler said.
+        constants: the kernel's constexpr parameters, such as tile sizes.
     """
 
     def __init__(
@@ -153,6 +155,7 @@ class CompileError(Exception):
         self.where = where
         self.advice = advice
         self.details = details
+        self.constants: Mapping[str, Any] = {}
 
     def __str__(self) -> str:
         parts = [f"{self.kernel} does not compile for the {self.gpu}: {self.message}"]

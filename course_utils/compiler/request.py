@@ -76,14 +76,25 @@ class Request:
     Attributes:
         functions: the kernel first, then the helpers that it calls, directly or not.
         arguments: the value of each parameter.
+        constexprs: the names of the parameters that are ``tl.constexpr``.
         options: num_warps and the like.
         capability: the target's compute capability as one number, such as 90.
     """
 
     functions: tuple[Function, ...]
     arguments: tuple[tuple[str, Value], ...]
+    constexprs: tuple[str, ...]
     options: tuple[tuple[str, Any], ...]
     capability: int
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The constexpr parameters that are plain numbers or texts, such as tile sizes."""
+        return {
+            name: value[1]
+            for name, value in self.arguments
+            if name in self.constexprs and value[0] == "constant"
+        }
 
     @property
     def name(self) -> str:
@@ -129,6 +140,7 @@ def describe(
     return Request(
         tuple(shipment.functions),
         tuple(arguments),
+        tuple(name for name in values if _is_constexpr(parameters[name])),
         tuple(sorted(options.items())),
         10 * capability[0] + capability[1],
     )
