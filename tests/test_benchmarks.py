@@ -9,9 +9,11 @@ import pytest
 import sample_record
 import torch
 
+import course_utils
 from course_utils import bench, records
 from course_utils.authoring import benchmarks, counters, record
 
+course_utils.machine()  # decides how the shelf's kernels run, before anything imports triton
 GIB = 2**30
 N = benchmarks.LARGE
 
@@ -232,6 +234,7 @@ def gpu_machine(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: device)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (140 * GIB, 141 * GIB))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(record, "generated_sources", lambda: {"chain": "def kernel(): ..."})
     outcome = {name: 1.0 for name in benchmarks.BENCHMARKS}
     monkeypatch.setattr(
         benchmarks,
@@ -251,6 +254,7 @@ def test_the_command_writes_a_whole_record(gpu_machine, tmp_path):
     found = records.load("h200", tmp_path)
     assert (found.gpu, found.git_revision, found.torch) == ("NVIDIA H200", "abc", torch.__version__)
     assert {row.benchmark for row in found.all_rows} == set(benchmarks.BENCHMARKS)
+    assert found.generated == {"chain": "def kernel(): ..."}
 
 
 def test_the_command_writes_nothing_when_a_measurement_failed(gpu_machine, tmp_path, capsys):

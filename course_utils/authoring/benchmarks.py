@@ -56,6 +56,8 @@ class Cell:
         peak_bytes: GPU memory that inputs, intermediates and output take together at most.
         compiled: whether to time ``torch.compile(function)``.
         fused: whether one kernel does it all, which decides how bytes are counted.
+        counted: what is counted in the function's place, where it cannot run on ``meta`` tensors: a
+            Triton kernel's eager form.
         setting: what must hold while it runs, such as the tf32 switch.
         measure: times the cell in its own way, instead of ``bench.measure``.
         capability: the least compute capability on which the cell makes sense.
@@ -69,6 +71,7 @@ class Cell:
     peak_bytes: int = 0
     compiled: bool = False
     fused: bool = False
+    counted: Callable[..., object] | None = None
     setting: Callable[[], AbstractContextManager[object]] = nullcontext
     measure: Callable[[], bench.Timing] | None = None
     capability: tuple[int, int] = (0, 0)
@@ -133,7 +136,7 @@ class Cell:
             for entry in self.inputs
         ]
         with Meter() as meter:
-            result = self.function(*tensors)
+            result = (self.counted or self.function)(*tensors)
         traffic = meter.traffic
         if not self.fused:
             return Count(traffic.bytes_read, traffic.bytes_written, traffic.flops)
@@ -278,9 +281,110 @@ def op() -> Iterator[Cell]:
         yield from _attention_pair(batch=4, heads=16, tokens=tokens, head_dim=64)
 
 
+def elementwise() -> Iterator[Cell]:
+    """The shelf's element-wise kernels (lesson 04), beside eager PyTorch and torch.compile."""
+    import torch
+    import torch.nn.functional as F
+
+    from course_utils import examples
+
+    def gelu_tanh(x: Any) -> Any:
+        return F.gelu(x, approximate="tanh")
+
+    def residual_separate(x: Any, residual: Any) -> Any:
+        return residual + F.gelu(x * 1.5 + 0.25) * 0.5
+
+    def bias_residual(x: Any, bias: Any) -> Any:
+        return x + F.gelu(x * 1.5 + bias) * 0.5
+
+    def all_ways(op: str, eager: Callable[..., object], ours: str, vectors: int = 1) -> list[Cell]:
+        forms = {"eager": eager, "compiled": eager, "ours": on_shelf(ours, op)}
+        return [
+            _shelf_cell("elementwise", case, {"op": op}, form, eager, vectors, dtype)
+            for dtype in ("float32", "bfloat16")
+            for case, form in forms.items()
+        ]
+
+    yield from all_ways("gelu", F.gelu, "fused_gelu")
+    yield from all_ways("gelu_tanh", gelu_tanh, "fused_gelu")
+    yield from all_ways("chain", examples.chain, "fused_chain")
+    yield from all_ways("residual", examples.residual_block, "fused_residual_block")
+    yield from all_ways("residual_separate", residual_separate, "fused_residual_block", 2)
+    for dtype in ("float32", "bfloat16"):
+        # The formula as it stands, which lesson 04 starts from.
+        form = on_shelf("gelu_erf_kernel", "gelu")
+        yield _shelf_cell("elementwise", "erf", {"op": "gelu"}, form, F.gelu, 1, dtype)
+    for case, form in {"eager": torch.add, "ours": on_shelf("vector_add", "add")}.items():
+        yield _shelf_cell("elementwise", case, {"op": "add"}, form, torch.add, 2, "float32")
+    rows, columns = 2**16, 2**12
+    ours = on_shelf("fused_bias_residual_block", "bias_residual")
+    for dtype in ("float32", "bfloat16"):
+        inputs = (Input((rows, columns), dtype), Input((columns,), dtype))
+        for case, form in {"eager": bias_residual, "compiled": bias_residual, "ours": ours}.items():
+            parameters = {"op": "bias_residual", "rows": rows, "columns": columns, "dtype": dtype}
+            yield _fused_cell("elementwise", case, parameters, form, bias_residual, inputs)
+
+
+MOST_ELEMENTS_A_THREAD = 128
+"""Beyond it a tile does not fit into the registers of its threads, and compiles for minutes."""
+
+
+def block_sweep() -> Iterator[Cell]:
+    """The chain's kernel over BLOCK and num_warps, which lesson 04 and its explorer show."""
+    from course_utils import examples
+
+    for block in (2**power for power in range(6, 15)):
+        for num_warps in (1, 2, 4, 8, 16):
+            if block > MOST_ELEMENTS_A_THREAD * 32 * num_warps:
+                continue
+
+            def ours(x: Any, block: int = block, num_warps: int = num_warps) -> Any:
+                import torch
+
+                from course_utils.kernels.elementwise import chain_kernel
+
+                y, n = torch.empty_like(x), x.numel()
+                chain_kernel[(-(-n // block),)](x, y, n, BLOCK=block, num_warps=num_warps)
+                return y
+
+            parameters = {"block": block, "num_warps": num_warps}
+            yield _shelf_cell(
+                "block_sweep", "chain", parameters, ours, examples.chain, 1, "float32"
+            )
+
+
+def on_shelf(name: str, op: str) -> Callable[..., object]:
+    """Return a function that calls the shelf's function, or flat kernel, of that name.
+
+    The shelf is imported when it is called: importing it imports Triton, and listing the cells must
+    not.
+
+    Args:
+        name: a name in ``course_utils.kernels.elementwise``.
+        op: the op that is wanted of it; "gelu_tanh" is an argument of the function for "gelu".
+    """
+
+    def call(*tensors: Any) -> Any:
+        import torch
+
+        from course_utils.kernels import elementwise
+
+        function = getattr(elementwise, name)
+        if name.endswith("_kernel"):
+            y, n = torch.empty_like(tensors[0]), tensors[0].numel()
+            function[(-(-n // 1024),)](*tensors, y, n, BLOCK=1024)
+            return y
+        return function(*tensors, "tanh") if op == "gelu_tanh" else function(*tensors)
+
+    return call
+
+
 BENCHMARKS: Mapping[str, Callable[[], Iterator[Cell]]] = {
     function.__name__: function
-    for function in (copy, cache, matmul, chain, residual, fusion, launch, op)
+    for function in (
+        *(copy, cache, matmul, chain, residual, fusion, launch, op),
+        *(elementwise, block_sweep),
+    )
 }
 """Every benchmark of a whole record, by name, in the order they are measured."""
 
@@ -473,6 +577,45 @@ def _elementwise(
         compiled=compiled,
         fused=compiled,
         capability=CAPABILITY_OF_BF16 if dtype == "bfloat16" else (0, 0),
+    )
+
+
+def _shelf_cell(
+    benchmark: str,
+    case: str,
+    parameters: dict[str, int | str],
+    function: Callable[..., object],
+    eager: Callable[..., object],
+    vectors: int,
+    dtype: str,
+) -> Cell:
+    inputs = (Input((LARGE,), dtype),) * vectors
+    parameters = {**parameters, "n": LARGE, "dtype": dtype}
+    return _fused_cell(benchmark, case, parameters, function, eager, inputs)
+
+
+def _fused_cell(
+    benchmark: str,
+    case: str,
+    parameters: dict[str, int | str],
+    function: Callable[..., object],
+    eager: Callable[..., object],
+    inputs: tuple[Input, ...],
+) -> Cell:
+    """A cell that is one kernel, unless its case is "eager"; counted by its eager form."""
+    fused = case != "eager"
+    # Eager: the inputs, the intermediate being read, the one being written.
+    return Cell(
+        benchmark,
+        case,
+        parameters,
+        function,
+        inputs,
+        sum(entry.nbytes for entry in inputs) + (1 if fused else 2) * inputs[0].nbytes,
+        compiled=case == "compiled",
+        fused=fused,
+        counted=eager,
+        capability=CAPABILITY_OF_BF16 if inputs[0].dtype == "bfloat16" else (0, 0),
     )
 
 
