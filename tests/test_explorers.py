@@ -30,7 +30,7 @@ if importlib.util.find_spec("triton") is None:
 import course_utils  # noqa: E402
 from course_utils import examples, explorers, gpus, records  # noqa: E402
 
-NAMES = ["trips", "roofline", "fusion"]
+NAMES = ["trips", "roofline", "fusion", "block"]
 PORTABLE = (
     widgets.IntSlider,
     widgets.SelectionSlider,
@@ -77,6 +77,10 @@ def record(no_records, tmp_path):
         row("residual", "eager", large, 2.75),
         row("fusion", "eager", {"ops": 5, **large}, 2.5),
         row("fusion", "compiled", {"ops": 5, **large}, 0.51),
+    ]
+    document["rows"] += [
+        row("block_sweep", "chain", {"block": block, "num_warps": warps, **large}, time, 8 * 2**28)
+        for block, warps, time in ((64, 1, 2.5), (1024, 1, 0.6), (64, 4, 2.6), (1024, 4, 0.5))
     ]
     (tmp_path / "h200.json").write_text(json.dumps(document), encoding="utf-8")
     return records.load("h200")
@@ -208,6 +212,7 @@ def test_a_redraw_takes_less_than_150_ms(name):
         "trips": [{**dict.fromkeys(TICKS, True), "size": 2**20}, {"size": 2**30}],
         "roofline": [{"gpu": "b200", "dtype": "fp8"}, {"gpu": "t4"}],
         "fusion": [{"ops": 16, "fused": 2}, {"fused": 1}],
+        "block": [{"block": 64, "size": 2**28}, {"warps": 16, "gpu": "t4"}],
     }[name]
     for change in slowest:
         explorer.set(**change)  # counting is done once and kept
@@ -242,6 +247,10 @@ CROWDED = [
     ("fusion", {"ops": 16, "fused": 16, "gpu": "t4"}),
     ("fusion", {"ops": 1, "fused": 1}),
     ("fusion", {"ops": 5, "fused": 5}),
+    ("block", {"block": 64, "size": 2**28}),
+    ("block", {"block": 16384, "warps": 1, "size": 1000}),
+    ("block", {"block": 128, "warps": 16, "size": 2**20 + 1, "gpu": "rtx5090"}),
+    ("block", {"warps": 1, "size": 100_003, "gpu": "mi300x"}),
 ]
 
 
@@ -526,3 +535,61 @@ def test_recorded_fusion_times_stand_at_both_ends(record):
     assert f"510 µs {record.label}" in explorer.message.value
     explorer.set(ops=6)
     assert "recorded, eager" not in words(explorer.figure())
+
+
+# --- block ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "block", "warps", "gpu", "expected"),
+    [
+        (2**28, 1024, 4, "h200", (2**18, 0, 128, 16, "threads", 2**18 / (16 * 132), 1.0)),
+        (4097, 64, 1, "h200", (65, 63, 32, 32, "slots for programs", 65 / (32 * 132), 0.5)),
+        (1000, 16384, 1, "h200", (1, 15384, 32, 4, "registers", 1 / (4 * 132), 1 / 16)),
+        (1000, 256, 4, "t4", (4, 24, 128, 8, "threads", 4 / (8 * 40), 1.0)),
+        (1024, 1024, 8, "mi300x", (1, 0, 512, 4, "threads", 1 / (4 * 304), 1.0)),
+    ],
+)
+def test_figures_of_a_launch(n, block, warps, gpu, expected):
+    from course_utils.explorers import block as explorer
+
+    found = explorer.launch(n, block, warps, gpus.gpu(gpu))
+    assert found[:5] == expected[:5]
+    assert found[5:] == pytest.approx(expected[5:])
+
+
+@pytest.mark.parametrize(("n", "block"), [(1000, 64), (4097, 1024), (128, 128)])
+def test_programs_and_masked_lanes_are_those_that_the_meter_counts(n, block):
+    from course_utils.explorers import block as explorer
+    from course_utils.explorers.fused_pass import fused_pass_kernel
+
+    found = explorer.launch(n, block, 4, gpus.gpu("h200"))
+    x = torch.randn(n, device=course_utils.machine().device)
+    y = torch.empty_like(x)
+    with course_utils.Meter() as meter:
+        fused_pass_kernel[(found.programs,)](x, y, n, OPS=1, BLOCK=block)
+    assert meter.traffic.masked_lanes_written == found.masked
+    assert meter.traffic.bytes_written == x.nbytes and not meter.findings
+
+
+def test_the_first_and_the_last_programs_are_drawn(record):
+    explorer = make("block")
+    explorer.set(size=1000, block=256)
+    shown = words(explorer.figure())
+    assert [f"program {p}" for p in range(4)] == [w for w in shown if w.startswith("program ")]
+    assert {"0 to 255", "768 to 999"} <= set(shown)
+    explorer.set(size=4097)
+    shown = words(explorer.figure())
+    programs = [w for w in shown if w.startswith("program ")]
+    assert programs == ["program 0", "program 1", "program 15", "program 16"]
+    assert {"0 to 255", "4,096"} <= set(shown)
+
+
+def test_the_recorded_sweep_is_shown_where_there_is_one(record):
+    explorer = make("block")
+    assert "moved 4.29 TB/s with these, recorded on " in explorer.message.value
+    assert "copy" in words(explorer.figure())
+    explorer.set(block=2048)
+    assert "recorded on" not in explorer.message.value
+    explorer.set(gpu="t4")
+    assert "no sweep was recorded on this GPU" in words(explorer.figure())

@@ -38,19 +38,25 @@ class Launch(NamedTuple):
 def launch(n: int, block: int, warps: int, gpu: gpus.GPU) -> Launch:
     """Return the figures of one launch; ``n`` elements, ``block`` of them a program.
 
-    Registers and shared memory may lower how many programs fit onto an SM; element-wise kernels
-    need so little of them that threads and slots decide.
+    How many programs fit onto an SM at most: as many as its threads, its slots for programs and its
+    registers allow, where a program needs a register for each element of its float32 tile. What
+    else it keeps in registers only the compiler knows, so fewer may fit.
     """
     programs = -(-n // block)
     threads = warps * gpu.warp_size
-    by_threads = gpu.max_threads_per_sm // threads
-    resident = min(by_threads, gpu.max_blocks_per_sm)
+    room = {
+        "threads": gpu.max_threads_per_sm // threads,
+        "slots for programs": gpu.max_blocks_per_sm,
+        "registers": gpu.registers_per_sm // max(block, threads),
+    }
+    limit = min(room, key=room.__getitem__)  # the first of equals
+    resident = room[limit]
     return Launch(
         programs,
         programs * block - n,
         threads,
         resident,
-        "threads" if by_threads <= gpu.max_blocks_per_sm else "slots for programs",
+        limit,
         programs / (resident * gpu.sms),
         resident * threads / gpu.max_threads_per_sm,
     )
