@@ -162,7 +162,10 @@ def _is_composite(func: Any) -> bool:
     """Whether an op has no kernel of its own, only a recipe of other ops."""
     # Asked of the dispatcher, not of the op: PyTorch also keeps Python recipes for ops that do have
     # kernels, and running those would change what runs.
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _RECIPE)
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _RECIPE)
+    except RuntimeError:  # such as `dim`, which asks a tensor subclass for metadata
+        return False
 
 
 def _implementation_key(func: Any, args: tuple, kwargs: dict) -> Any:

@@ -38,7 +38,6 @@ _interpreter_lock = threading.RLock()
 _install_lock = threading.Lock()
 _install_count = 0
 _originals: list[tuple[Any, str, Any]] = []
-_paused = threading.local()
 _searched: weakref.WeakSet = weakref.WeakSet()  # autotuners that have "searched" once
 
 _TRITON_FOLDER = os.path.dirname(triton.__file__) + os.sep
@@ -380,7 +379,7 @@ def _report(launch: Launch | None, counters: list[Callable[[Launch], None]]) -> 
 
 
 def _run_interpreted(self, *args, grid, warmup, **kwargs):
-    counters = [] if warmup or _is_paused() else active_counters()
+    counters = [] if warmup else active_counters()
     with _interpreter_lock:  # also without a meter: another thread's may be watching
         if not counters:
             run = _original(interpreter.InterpretedFunction, "run")
@@ -391,7 +390,7 @@ def _run_interpreted(self, *args, grid, warmup, **kwargs):
 
 
 def _run_compiled(self, *args, grid, warmup, **kwargs):
-    counters = [] if warmup or _is_paused() else active_counters()
+    counters = [] if warmup else active_counters()
     if not counters:
         with _interpreter_lock:
             return _original(jit.JITFunction, "run")(
@@ -407,7 +406,7 @@ def _run_compiled(self, *args, grid, warmup, **kwargs):
 
 def _run_autotuned(self, *args, **kwargs):
     run = _original(autotuner.Autotuner, "run")
-    if not active_counters() or _is_paused():
+    if not active_counters():
         return run(self, *args, **kwargs)
     # What the search does is no traffic of the program: neither its trial launches nor the
     # zeroing of outputs between them.
@@ -446,17 +445,8 @@ def _uncounted_call(function: Callable) -> Callable:
 
 
 def _bench_uncounted(self, *args, **kwargs):
-    previous = _is_paused()
-    _paused.value = True
-    try:
-        with uncounted():
-            return _original(autotuner.Autotuner, "_bench")(self, *args, **kwargs)
-    finally:
-        _paused.value = previous
-
-
-def _is_paused() -> bool:
-    return getattr(_paused, "value", False)
+    with uncounted():
+        return _original(autotuner.Autotuner, "_bench")(self, *args, **kwargs)
 
 
 def _can_time() -> bool:

@@ -1,13 +1,14 @@
 """What no GPU reports: lanes outside their tensor, two writers, races, elements never written."""
 
 import meter_kernels
+import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
 from meter_kernels import copy
 
-from course_utils.meter import Finding, Meter
+from course_utils.meter import Finding, Meter, arguments
 from course_utils.meter.traffic import Launch
 
 N = 100
@@ -151,9 +152,11 @@ def test_a_lane_in_a_neighbouring_tensor_is_outside_all_the_same(device):
     assert memory[48].item() == 16.0 + 32.0
 
 
-def test_tensors_of_their_own_are_never_called_neighbours(device):
-    tensors = [ones(16, device) for _ in range(3)]
+def test_tensors_of_their_own_are_never_called_neighbours():
+    memory = np.ones(48, np.float32)  # three storages that happen to lie side by side
+    tensors = [torch.from_numpy(memory[i : i + 16]) for i in (0, 16, 32)]
     counted = launch(add_neighbours, *tensors, 18, BLOCK=32)
+    assert [f.kind for f in counted.findings].count("outside") == 3
     assert not any("which is" in finding.message for finding in counted.findings)
 
 
@@ -285,6 +288,21 @@ def test_an_access_wider_than_the_elements(device):
 
 
 @triton.jit
+def wide_read_of_rows(x_ptr, out_ptr):
+    pair = x_ptr.to(tl.pointer_type(tl.int64))
+    tl.store(out_ptr, tl.load(pair))
+    tl.store(out_ptr + 1, tl.load(pair + 1))
+
+
+def test_a_wide_access_that_ends_in_a_gap(device):
+    view = torch.arange(8, device=device, dtype=torch.int32).view(2, 4)[:, :3]
+    out = torch.zeros(2, device=device, dtype=torch.int64)
+    finding = only(launch(wide_read_of_rows, view, out), "outside")
+    assert (finding.line, finding.count, finding.distance) == (4, 1, 0)
+    assert "a gap between the elements of x_ptr" in finding.message
+
+
+@triton.jit
 def reads_twice_outside(x_ptr, out_ptr, B: tl.constexpr):
     i = tl.arange(0, B)
     x = tl.load(x_ptr + i)
@@ -330,6 +348,31 @@ def test_the_address_is_named_by_the_tensors_own_index(device):
     scalar = torch.zeros((), device=device)
     finding = only(launch(overlapping_tiles, scalar, 0, grid=(2,), BLOCK=1))
     assert "stores to out_ptr, which another program" in finding.message
+
+
+@triton.jit
+def store_by_row(out_ptr, AXIS: tl.constexpr):
+    tl.store(out_ptr + tl.program_id(AXIS), 1.0)
+
+
+@pytest.mark.parametrize("axis, grid", [(0, (2, 3)), (0, (2, 1, 3)), (1, (3, 2)), (2, (1, 3, 2))])
+def test_programs_differ_along_every_axis_of_the_grid(device, axis, grid):
+    finding = only(launch(store_by_row, torch.zeros(2, device=device), grid=grid, AXIS=axis))
+    assert (finding.kind, finding.count) == ("two writers", 4)
+
+
+@triton.jit
+def store_then_load(x_ptr, out_ptr):
+    tl.store(x_ptr, 1.0)
+    tl.store(out_ptr + tl.program_id(0), tl.load(x_ptr))
+
+
+def test_what_two_programs_wrote_belongs_to_neither(device):
+    x, out = torch.zeros(1, device=device), torch.zeros(3, device=device)
+    counted = launch(store_then_load, x, out, grid=(3,))
+    assert only(counted, "two writers").count == 2
+    races = [(f.line, f.program, f.count) for f in counted.findings if f.kind == "race"]
+    assert races == [(2, (1, 0, 0), 2), (3, (1, 0, 0), 2)]
 
 
 @triton.jit
@@ -390,6 +433,19 @@ def test_a_program_that_writes_what_another_has_read(device):
     assert (finding.kind, finding.argument, finding.line) == ("race", "x_ptr", 4)
     assert (finding.program, finding.lane, finding.count) == ((1, 0, 0), (0,), 1)
     assert "stores to x_ptr[16], which another program reads" in finding.message
+
+
+@triton.jit
+def last_reader_writes(x_ptr, out_ptr):
+    tl.store(out_ptr + tl.program_id(0), tl.load(x_ptr))
+    if tl.program_id(0) == 2:
+        tl.store(x_ptr, 1.0)
+
+
+def test_the_last_of_several_readers_writes(device):
+    x, out = torch.zeros(1, device=device), torch.zeros(3, device=device)
+    finding = only(launch(last_reader_writes, x, out, grid=(3,)))
+    assert (finding.kind, finding.line, finding.program) == ("race", 4, (2, 0, 0))
 
 
 def test_reading_together_and_updating_ones_own_tile_are_no_race(device):
@@ -492,6 +548,10 @@ def strided_copy(x_ptr, out_ptr, stride, columns, BLOCK: tl.constexpr):
 def test_an_expanded_output_counts_its_own_elements(device):
     out = torch.zeros(1, device=device).expand(2**30)
     assert launch(unmasked_fill, out, BLOCK=1).findings == ()
+    memory = arguments.Memory(out.untyped_storage())
+    argument = arguments.Argument("out_ptr", out, 1, memory)
+    assert argument.own_count == 1
+    assert argument.owned is None  # no map of 2^30 elements
 
 
 def test_findings_of_all_launches_are_the_meters(device):

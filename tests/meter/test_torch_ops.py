@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.examples import chain, chain_of, residual_block
-from course_utils.meter import Meter
+from course_utils.meter import Meter, op_rules
 
 N = 1000
 B = 4 * N  # bytes of a float32 vector of N
@@ -366,6 +366,18 @@ def test_flops_follow_the_convention(where, op, flops):
     assert not any(launch.notes for launch in meter.launches)
 
 
+def test_a_formula_that_fails_leaves_a_note_and_the_result(monkeypatch):
+    """PyTorch's formulas assert the shapes they know, which is no reason to stop a program."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("not this shape")
+
+    monkeypatch.setitem(op_rules.flop_registry, torch.ops.aten.mm, refuse)
+    (launch,) = count(torch.mm, torch.ones(2, 2), torch.ones(2, 2)).launches
+    assert launch.traffic.flops == 0
+    assert launch.notes == ("FLOPs of mm are not counted: the meter has no rule for it",)
+
+
 def test_an_op_without_a_rule_says_so():
     (launch,) = count(torch.fft.fft, torch.ones(8, dtype=torch.complex64)).launches
     assert launch.traffic.bytes == 128
@@ -555,6 +567,13 @@ def test_control_flow_is_counted_by_what_it_runs():
         )
     )
     assert [row[0] for row in rows(meter)] == ["lt", "add", "mul"] * 2 + ["lt"]
+
+
+def test_a_branch_is_counted_by_what_it_runs():
+    x = torch.ones(N)
+    flag = torch.tensor(True)
+    meter = count(lambda: torch.cond(flag, lambda h: h * 2, lambda h: h.exp() + 1, (x,)))
+    assert rows(meter) == [("mul", B, B, N)]
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from meter_kernels import add, copy, gelu, matmul
+from triton.runtime.errors import InterpreterError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from course_utils.meter import Meter, ledger, triton_tiles
@@ -147,6 +148,14 @@ def test_lanes_beyond_a_ragged_edge_are_masked(device, kernel):
     assert (counted.traffic.bytes_read, counted.traffic.bytes_written) == (48, 48)
     assert counted.traffic.masked_lanes_read == counted.traffic.masked_lanes_written == 256 - 12
     assert counted.findings == ()
+
+
+def test_a_descriptor_sees_the_true_alignment_of_its_tensor(device):
+    """A GPU wants descriptors 16-byte aligned; the meter moves tensors, but not their low bits."""
+    meter_kernels.use_descriptors_on_this_device()
+    memory, out = numbers(257, device), torch.zeros(16, 16, device=device)
+    with pytest.raises(InterpreterError, match="16-byte aligned"), Meter():
+        ragged_descriptor[(1,)](memory[1:], out, 16, 16, B=16)
 
 
 # -- autotuned and specialised kernels ------------------------------------------------------------
@@ -470,6 +479,23 @@ def test_every_dtype_counts_its_own_width(device, dtype):
 
 
 @triton.jit
+def write_halves(first_ptr, second_ptr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(first_ptr + i, 1.0)
+    tl.store(second_ptr + B + i, 2.0)
+
+
+def test_what_one_argument_writes_is_not_unwritten_through_another(device):
+    x = torch.zeros(64, device=device)
+    counted = launch(write_halves, x, x, B=32)
+    for argument in counted.arguments.values():
+        assert argument.elements_unwritten == 0
+        assert argument.compulsory_written == 128
+    assert counted.traffic.compulsory_written == 256
+    assert counted.findings == ()
+
+
+@triton.jit
 def halve_width(wide_ptr, narrow_ptr, B: tl.constexpr):
     i = tl.arange(0, B)
     tl.store(narrow_ptr + 2 * i, tl.load(wide_ptr + i).to(tl.int32))
@@ -683,6 +709,8 @@ def arithmetic(x_ptr, out_ptr, B: tl.constexpr, WHAT: tl.constexpr):
         y = tl.where(x > 1.0, x, 0.0)
     elif WHAT == "cast":
         y = x.to(tl.float16).to(tl.float32)
+    elif WHAT == "integer sum":
+        y = tl.sum(i, axis=0).to(tl.float32)
     elif WHAT == "integers":
         y = (i * 3 + 1).to(tl.float32)
     elif WHAT == "softmax":
@@ -700,8 +728,8 @@ def arithmetic(x_ptr, out_ptr, B: tl.constexpr, WHAT: tl.constexpr):
     "what, per_element",
     {
         "nothing": 0, "negate": 1, "fma": 2, "divide": 1, "exact divide": 2, "exp": 1, "maximum": 1,
-        "clamp": 1, "absolute": 1, "root": 4, "select": 0, "cast": 0, "integers": 0, "softmax": 5,
-        "cumulative sum": 1, "minimum": 2,
+        "clamp": 1, "absolute": 1, "root": 4, "select": 0, "cast": 0, "integers": 0,
+        "integer sum": 0, "softmax": 5, "cumulative sum": 1, "minimum": 2,
     }.items(),
 )  # fmt: skip
 def test_flops_of_a_tile_follow_the_convention(device, what, per_element):
