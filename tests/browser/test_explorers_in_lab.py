@@ -31,7 +31,7 @@ import nbformat  # noqa: E402
 from playwright.sync_api import Locator, Page, expect, sync_playwright  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("trips", "roofline", "fusion")
+NAMES = ("trips", "roofline", "fusion", "block")
 # Chromium as it comes asks its maker for updates and experiments; a test talks to no one.
 FLAGS = (
     "--no-sandbox",
