@@ -14,8 +14,10 @@ import torch
 import triton
 from triton.runtime.jit import JITFunction
 
+import course_utils
 from course_utils import gpus
 from course_utils.compiler import CompileError, cache, compile_all, compile_for, errors, process
+from course_utils.compiler.assembly import read_ptx
 from course_utils.compiler.request import describe
 from course_utils.compiler.shelf import generations
 
@@ -295,6 +297,26 @@ def test_what_is_no_kernel_is_refused():
     unseen = type("InterpretedFunction", (), {"fn": scope["unseen"]})()
     with pytest.raises(ValueError, match="source of unseen cannot be found"):
         compile_for(unseen, [X], "h200")
+
+
+@pytest.mark.skipif(course_utils.machine().mode != "gpu", reason="needs a GPU")
+def test_a_launch_on_this_gpu_compiles_the_same():
+    capability = course_utils.machine().compute_capability
+    gpu = next((gpu for gpu in generations() if gpu.compute_capability == capability), None)
+    if gpu is None:
+        pytest.skip("this GPU's generation is not in the table")
+    x = torch.ones(4096, device="cuda")
+    for kernel, args, meta in (
+        (kernels.gelu_kernel, [x, x, 4096], {"BLOCK": 1024}),
+        (kernels.gelu_kernel, [x[1:], x[1:], 4095], {"BLOCK": 512, "num_warps": 8}),
+        (kernels.transpose_kernel, [x, torch.empty_like(x), 64], {"M": 64, "N": 64}),
+    ):
+        launched = kernel[(1,)](*args, **meta)
+        made = compile_for(kernel, args, gpu, **meta)
+        assert made.registers == launched.n_regs
+        assert made.shared_memory == launched.metadata.shared
+        # Source positions differ, and with them the debugging sections.
+        assert read_ptx(launched.asm["ptx"]) == made.instructions
 
 
 # --- Does it fit --------------------------------------------------------------------------------

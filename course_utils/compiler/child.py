@@ -143,7 +143,7 @@ class _Rebuilt:
 
         source: Function = self._sources[index]
         # Triton asks Python for the source, and Python looks for it in the file. The name tells
-        # course_utils.compiler.layouts which function a line belongs to.
+        # course_utils.compiler.ttgir which function a line belongs to.
         path = self._folder / f"{index}_{source.name}.py"
         path.write_text(source.source, encoding="utf-8")
         flags = __future__.annotations.compiler_flag if source.future_annotations else 0

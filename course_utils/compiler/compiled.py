@@ -14,7 +14,7 @@ from typing import Any
 from course_utils import gpus, models
 from course_utils.compiler import assembly, cache
 from course_utils.compiler.errors import CompileError, in_words
-from course_utils.compiler.layouts import Access, read_accesses
+from course_utils.compiler.ttgir import Access, read_accesses
 
 TENSOR_MEMORY_COLUMNS = 512  # NVIDIA, PTX ISA, Tensor Memory: columns of 128 lanes of 32 bits
 

@@ -24,7 +24,8 @@ from course_utils.plots.style import (
 )
 
 if TYPE_CHECKING:
-    from course_utils.compiler.layouts import Access, Layout
+    from course_utils.compiler.layouts import Layout
+    from course_utils.compiler.ttgir import Access
 
 # Pale, so that numbers can be read on them; a warp's number stands in its area as well.
 _WARPS = (
