@@ -251,13 +251,14 @@ def block_explorer() -> Explorer:
         "block": widgets.SelectionSlider(
             options=[(f"{block:,}", block) for block in BLOCKS], value=1024, description="BLOCK"
         ),
-        "warps": widgets.ToggleButtons(options=list(WARPS), value=4, description="num_warps"),
+        "warps": widgets.SelectionSlider(options=list(WARPS), value=4, description="num_warps"),
         "size": widgets.Dropdown(
             options=[(_elements(size), size) for size in SIZES], value=4097, description="x has"
         ),
         "gpu": gpu_dropdown(),
     }
-    controls["warps"].style.button_width = "44px"
+    controls["block"].layout.width = "330px"
+    controls["warps"].layout.width = "300px"
     controls["size"].layout.width = "200px"
     return Explorer(
         draw,
