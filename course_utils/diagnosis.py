@@ -84,6 +84,17 @@ def explain_untested_triton(triton_version: str) -> str | None:
     )
 
 
+def explain_missing_cxx(facts: Facts) -> str | None:
+    """A remark where torch.compile lacks the C++ compiler that it needs on a CPU; else None."""
+    if facts.missing_cxx is None:
+        return None
+    return (
+        f'There is no C++ compiler "{facts.missing_cxx}", which torch.compile needs on a CPU, in '
+        "lesson 03 for instance: install one (on Debian and Ubuntu: sudo apt install g++; on a "
+        "cluster: load its module), or name yours in the variable CXX, then restart the kernel."
+    )
+
+
 def interpreter_needs_repair(triton_version: str, numpy_version: str) -> bool:
     """Whether this Triton's interpreter fails with this numpy on loops over tensor bounds.
 

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import platform
 import re
+import shutil
 import sys
 import warnings
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class Facts:
         interpreter_wanted: whether TRITON_INTERPRET was set to a true value before.
         triton_installed: whether triton can be imported.
         triton_imported_as: None where triton is not imported yet, else "compiled" or "interpreted".
+        missing_cxx: the C++ compiler that torch.compile would call on a CPU, where it is missing.
     """
 
     platform: str = "linux"
@@ -60,6 +62,7 @@ class Facts:
     interpreter_wanted: bool = False
     triton_installed: bool = True
     triton_imported_as: str | None = None
+    missing_cxx: str | None = None
 
 
 def probe() -> Facts:
@@ -93,6 +96,7 @@ def probe() -> Facts:
         interpreter_wanted=_is_true(os.environ.get("TRITON_INTERPRET", "")),
         triton_installed=_is_installed("triton"),
         triton_imported_as=how_triton_was_imported(),
+        missing_cxx=_missing_cxx(),
     )
 
 
@@ -180,6 +184,16 @@ def host_memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def _missing_cxx() -> str | None:
+    """The compiler that Inductor calls on Linux, CXX or else g++, if it is not there; else None.
+
+    No other is tried: with clang++ alone and CXX unset, torch.compile fails with InvalidCxxCompiler
+    (torch/_inductor, `cpp_compiler_search` and `config.cpp.cxx`).
+    """
+    name = os.environ.get("CXX", "g++")
+    return None if shutil.which(name) else name
 
 
 def _is_installed(name: str) -> bool:

@@ -28,6 +28,7 @@ from course_utils.diagnosis import (
     SetupError,
     dotted,
     explain_failure,
+    explain_missing_cxx,
     explain_missing_triton,
     explain_untested_triton,
     explain_unusable_gpu,
@@ -320,8 +321,10 @@ def _run_self_test(device: str) -> tuple[list[float], list[float]]:
 
 
 def _describe(facts: Facts, decision: Decision, versions: Mapping[str, str]) -> Machine:
-    untested = explain_untested_triton(versions["triton"])
-    notes = (*decision.notes, untested) if untested else decision.notes
+    remarks = [explain_untested_triton(versions["triton"])]
+    if decision.mode == "interpreter":
+        remarks.append(explain_missing_cxx(facts))
+    notes = (*decision.notes, *(remark for remark in remarks if remark))
     if decision.mode == "gpu":
         assert facts.device is not None
         return Machine(

@@ -318,6 +318,18 @@ def test_a_triton_that_is_not_tested_is_mentioned(fresh, triton, remarks):
     assert len(runtime.machine().notes) == remarks
 
 
+def test_a_missing_cxx_compiler_is_mentioned_where_kernels_are_interpreted(fresh, capsys):
+    fresh.facts = Facts(missing_cxx="g++", **CUDA)
+    runtime.setup()
+    _, remark = capsys.readouterr().out.splitlines()
+    assert 'no C++ compiler "g++"' in remark and "sudo apt install g++" in remark
+
+
+def test_a_missing_cxx_compiler_is_no_matter_on_a_gpu(fresh):
+    fresh.facts = Facts(missing_cxx="g++", device=H200, **CUDA)
+    assert runtime.machine().notes == ()
+
+
 def test_a_failed_setup_can_be_tried_again(fresh):
     fresh.result = [1.0, 3.0]
     with pytest.raises(SetupError):
@@ -584,6 +596,30 @@ def test_the_variable_is_read_as_triton_reads_it(torch_is, monkeypatch, value, w
     torch_is(fake_torch())
     monkeypatch.setenv("TRITON_INTERPRET", value)
     assert probe.probe().interpreter_wanted is wanted
+
+
+@pytest.mark.parametrize(
+    ("there", "cxx", "missing"),
+    [
+        (["g++"], None, None),
+        ([], None, "g++"),
+        # Inductor tries no other name on Linux.
+        (["c++", "clang++"], None, "g++"),
+        (["clang++"], "clang++", None),
+        (["g++"], "clang++", "clang++"),
+    ],
+)
+def test_the_cxx_compiler_is_looked_for_as_torch_looks(
+    torch_is, monkeypatch, tmp_path, there, cxx, missing
+):
+    torch_is(fake_torch())
+    for name in there:
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    if cxx:
+        monkeypatch.setenv("CXX", cxx)
+    assert probe.probe().missing_cxx == missing
 
 
 def test_colab_and_hidden_gpus_are_read_from_the_environment(torch_is, monkeypatch):
