@@ -349,6 +349,7 @@ def test_counted_ops():
     assert set(ops) == {
         *("add", "gelu", "softmax", "layernorm", "sum"),
         *("chain_eager", "chain_compiled", "residual_eager", "residual_compiled"),
+        *("gelu_ours", "chain_ours", "residual_separate_ours", "bias_residual_ours"),
     }
     for cell in ops.values():
         assert cell.inputs[0].nbytes >= GIB

@@ -418,7 +418,14 @@ def counter_cells() -> dict[str, Cell]:
         f"{cell.benchmark}_{cell.case}": cell
         for cell in (*_chain_pair(LARGE, "float32"), *residual())
     }
-    return points | both
+    ours = {
+        f"{cell.parameters['op']}_ours": cell
+        for cell in elementwise()
+        if cell.case == "ours"
+        and cell.parameters["op"] in ("gelu", "chain", "residual_separate", "bias_residual")
+        and cell.parameters["dtype"] == "float32"
+    }
+    return points | both | ours
 
 
 @contextlib.contextmanager
