@@ -378,6 +378,29 @@ def test_roles_have_their_marker_and_stand_in_the_key():
         assert role in words(figure)
 
 
+def key_marks(layout):
+    """Marker and colour of the key's entries, by name."""
+    handles = layout.key.legend_handles
+    names = [text.get_text() for text in layout.key.get_texts()]
+    return {
+        name: (handle.get_marker(), to_hex(handle.get_markeredgecolor()))
+        for name, handle in zip(names, handles, strict=True)
+    }
+
+
+def test_the_key_shows_the_look_that_all_points_share():
+    one, other = plots.Point("a", 1, 2e12), plots.Point("b", 4, 8e12)
+    blue = ("o", plots.COLOURS["hbm"].lower())
+    assert key_marks(layout_of(["fp32"], [one, other])[1])["measured"] == blue
+    both = key_marks(layout_of(["fp32"], [one, plots.Point("c", 64)])[1])
+    assert both["measured"] == both["predicted"] == blue
+    mine = plots.Point("b", 4, None, "predicted", "ours")
+    look = (plots.MARKERS["ours"], plots.COLOURS["ours"].lower())
+    assert key_marks(layout_of(["fp32"], [mine])[1])["predicted"] == look
+    mixed = key_marks(layout_of(["fp32"], [one, plots.Point("b", 4, 8e12, colour="#123456")])[1])
+    assert mixed["measured"] == ("o", plots.INK)
+
+
 def test_a_kernel_without_flops_is_an_arrow_as_far_below_the_roof_as_its_bandwidth():
     figure, layout = layout_of(["fp32"], [plots.Point("copy", 0, bytes_per_s=3e12)])
     arrow = marker_of(figure.axes[0], layout.x_limits[0] * 1.12)
@@ -447,6 +470,24 @@ def test_labels_keep_out_of_boxes_and_off_lines():
     line = np.column_stack([np.full(300, x), np.arange(300)])
     beside = placed([("label", 150, 150)], lines=[line])[0]
     assert not beside.x0 < x < beside.x1
+
+
+@pytest.mark.parametrize(("line_at", "tied"), [(None, 0), (2, 0), (9, 1), (60, 0)])
+def test_a_label_across_a_line_from_its_point_is_tied_to_it(line_at, tied):
+    """The line stands ``line_at`` points right of the point; only from 12 points on is room."""
+    figure = plots.new_figure(3, 3)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, 300)
+    axes.set_ylim(0, 300)
+    x, _ = axes.transData.transform((150, 150))
+    point = figure.dpi / 72
+    lines = []
+    if line_at is not None:
+        lines = [np.column_stack([np.full(600, x + line_at * point), np.linspace(0, 300, 600)])]
+    wall = matplotlib.transforms.Bbox.from_extents(0, 0, x + 10 * point, 900)
+    (text,) = plots.place_labels(axes, [("label", 150, 150)], boxes=[wall], lines=lines)
+    assert extent(text).x0 == pytest.approx(x + 12 * point)
+    assert len(axes.lines) == tied
 
 
 def test_a_label_goes_where_no_other_marker_is_nearer():

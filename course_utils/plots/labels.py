@@ -24,6 +24,7 @@ _DIRECTIONS = np.radians(
 )
 _DISTANCES = np.array((7.0, 12.0, 19.0, 28.0, 40.0, 55.0, 75.0))  # points
 _TIED_FROM = 16.0  # points; a label farther away than this gets a line to its point
+_BESIDE = 7.0  # points; what lies nearer to a point does not part a label from it
 _COVERS, _OUTSIDE, _TIE_CROSSED, _LINE_CROSSED, _AMBIGUOUS = 1e3, 1e5, 20.0, 6.0, 3.0
 
 
@@ -39,7 +40,8 @@ def place_labels(
 
     ``labels`` are (text, x, y) in data coordinates. ``boxes`` (pixels) stay free; ``lines`` (arrays
     of pixel positions, shape (n, 2)) are crossed only if nothing else is left. A label that had to
-    move away is tied to its point by a thin line. The axes' limits and position must be final.
+    move away, or stands across one of the lines from its point, is tied to its point by a thin
+    line. The axes' limits and position must be final.
     """
     if not labels:
         return []
@@ -51,7 +53,8 @@ def place_labels(
     sizes = np.array([(extent.width, extent.height) for extent in extents])
     places = _places(spots, sizes, pixels)
     ties = _ties(places, spots)
-    costs = _own_costs(axes, places, ties, spots, boxes, lines, pixels)
+    track = np.concatenate([np.empty((0, 2)), *lines])
+    costs = _own_costs(axes, places, ties, spots, boxes, track, pixels)
     choice = _search(places, ties, costs, pixels)
 
     to_data = axes.transData.inverted()
@@ -61,7 +64,8 @@ def place_labels(
         text.set_verticalalignment("bottom")
         text.set_position(to_data.transform(box[:2]))
         near = ties[index, choice[index], 0]
-        if np.hypot(*(near - spots[index])) > _TIED_FROM * pixels:
+        far = np.hypot(*(near - spots[index])) > _TIED_FROM * pixels
+        if far or _parted(near, spots[index], track, pixels):
             ends = to_data.transform([near, spots[index]])
             axes.plot(*ends.T, color=MUTED, linewidth=0.6, zorder=2.5)
     return texts
@@ -84,6 +88,18 @@ def _ties(places: np.ndarray, spots: np.ndarray) -> np.ndarray:
     return near[:, :, None] * (1 - share) + spots[:, None, None] * share
 
 
+def _parted(near: np.ndarray, spot: np.ndarray, track: np.ndarray, pixels: float) -> bool:
+    """Tell whether a line passes between a label's nearest corner and its point's marker."""
+    length = float(np.hypot(*(near - spot)))
+    # A point that lies on a line, or just beside it, is not parted from its label by it.
+    way = np.arange(_BESIDE * pixels, length, 1.0)
+    if not len(way) or not len(track):
+        return False
+    steps = spot + way[:, None] / length * (near - spot)
+    gaps = np.hypot(*(steps[:, None] - track[None]).transpose(2, 0, 1))
+    return bool(gaps.min() < 1.5 * pixels)
+
+
 def _overlap(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the areas that boxes (..., 4) share with others (..., 4), by broadcasting."""
     low = np.maximum(boxes[..., :2], others[..., :2])
@@ -103,7 +119,7 @@ def _own_costs(
     ties: np.ndarray,
     spots: np.ndarray,
     boxes: Iterable[Bbox],
-    lines: Iterable[np.ndarray],
+    track: np.ndarray,
     pixels: float,
 ) -> np.ndarray:
     """Return what each place costs whatever the other labels do, shape (labels, places)."""
@@ -127,7 +143,6 @@ def _own_costs(
     frame = np.array(axes.bbox.extents) + np.array([2, 2, -2, -2]) * pixels
     outside = (frame[:2] - places[..., :2]).clip(0) + (places[..., 2:] - frame[2:]).clip(0)
     costs += _OUTSIDE * outside.sum(axis=-1)
-    track = np.concatenate([np.empty((0, 2)), *lines])
     # Label by label: all at once would take memory for (labels x places x pixels of line).
     for index in range(len(spots)):
         costs[index] += _LINE_CROSSED * pixels * _hits(track, padded[index])

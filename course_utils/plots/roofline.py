@@ -6,6 +6,7 @@ Multicore Architectures", Communications of the ACM 52(4), 2009.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -119,11 +120,13 @@ def roofline_axes(
     *,
     x_limits: tuple[float, float] | None = None,
     y_limits: tuple[float, float] | None = None,
+    avoid: Sequence[tuple[Sequence[float], Sequence[float]]] = (),
 ) -> RooflineLayout:
     """Draw a roofline into axes whose position is final; see ``roofline``. The first dtype leads.
 
     Needs ``ROOF_MARGIN`` inches free to the right of the axes and 0.3 above them. Limits (FLOP/byte
-    and FLOP/s) that are left out follow from the GPU and the points.
+    and FLOP/s) that are left out follow from the GPU and the points. ``avoid`` are the (xs, ys) of
+    further lines that the caller draws; the points' labels keep clear of them too.
     """
     for dtype in dtypes:
         if dtype not in gpu.peak:
@@ -153,8 +156,13 @@ def roofline_axes(
     axes.plot([ridge], [leading], marker="o", markersize=4, color=INK, zorder=4)
     column = axes.transData.transform([(ridge, y_limits[0]), (ridge, leading)])
     tracks.append(np.linspace(column[0], column[1], 120))
+    for xs, ys in avoid:
+        corners = axes.transData.transform(np.column_stack([xs, ys]))
+        parts = itertools.pairwise(corners)
+        tracks.append(np.concatenate([np.linspace(start, stop, 120) for start, stop in parts]))
 
     labels = []
+    looks = set()
     filled_any = hollow_any = False
     for point in points:
         x, y, marker = point.intensity, None, MARKERS.get(point.colour or "", "o")
@@ -168,6 +176,8 @@ def roofline_axes(
             y = _reached(point, leading, bandwidth)
             filled_any, hollow_any = filled_any or filled, hollow_any or not filled
         colour = COLOURS.get(point.colour or "", point.colour or COLOURS["hbm"])
+        if x > 0:
+            looks.add((colour, marker))
         axes.plot(
             [x],
             [y],
@@ -183,7 +193,9 @@ def roofline_axes(
 
     roles = [role for role in MARKERS if any(p.colour == role for p in points)]
     dashed = bool(measured.bandwidth) or any(d in (measured.peak or {}) for d in dtypes)
-    key = _roofline_key(axes, dashed, filled_any, hollow_any, roles)
+    # One look that all points share stands in the key as it is; else the key shows the kind alone.
+    shared = looks.pop() if len(looks) == 1 else (INK, "o")
+    key = _roofline_key(axes, dashed, filled_any, hollow_any, roles, shared)
     renderer = axes.figure.canvas.get_renderer()
     boxes = [key.get_window_extent(renderer)]
     ridge_label = _ridge_label(axes, ridge, y_limits[0], boxes[0])
@@ -362,9 +374,18 @@ def _ridge_label(axes: Axes, ridge: float, foot: float, key: Bbox) -> Any:
 
 
 def _roofline_key(
-    axes: Axes, dashed: bool, filled: bool, hollow: bool, roles: Sequence[str]
+    axes: Axes,
+    dashed: bool,
+    filled: bool,
+    hollow: bool,
+    roles: Sequence[str],
+    shared: tuple[str, str],
 ) -> Any:
-    """Write the key of line and marker kinds at the lower right: only the kinds that occur."""
+    """Write the key of line and marker kinds at the lower right: only the kinds that occur.
+
+    ``shared`` is the colour and the marker of the entries that name no role.
+    """
+    colour, marker = shared
     entries = [("datasheet", {"linestyle": "-", "linewidth": 1.8})]
     if dashed:
         entries.append(("measured ceiling", {"linestyle": _DASHES, "linewidth": 1.1}))
@@ -372,9 +393,10 @@ def _roofline_key(
     for role in roles:
         entries.append((role, {**look, "color": COLOURS[role], "marker": MARKERS[role]}))
     if filled and (hollow or not roles):
-        entries.append(("measured", {**look, "marker": "o"}))
+        entries.append(("measured", {**look, "marker": marker, "color": colour}))
     if hollow:
-        entries.append(("predicted", {**look, "marker": "o", "markerfacecolor": PAPER}))
+        hollowed = {"color": colour, "markerfacecolor": PAPER}
+        entries.append(("predicted", {**look, "marker": marker, **hollowed}))
     handles = [Line2D([], [], label=name, **{"color": INK, **how}) for name, how in entries]
     return axes.legend(
         handles=handles,
