@@ -18,6 +18,12 @@ from course_utils import plots
 # Enough for sharp text at the 720 CSS pixels of a notebook, and quick to draw.
 _PIXELS_PER_INCH = 120
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+# On a closed list the down arrow moves JupyterLab's cell selection instead.
+_KEYBOARD_HELP = (
+    '<div style="line-height: 1.4; font-size: 12px; opacity: 0.8">By keyboard: Tab goes to the '
+    "next control; arrow keys move a slider; Space ticks a box, presses a button or opens a "
+    "list.</div>"
+)
 
 Rule = Callable[[Mapping[str, Any]], None]
 
@@ -70,7 +76,7 @@ class Explorer:
         row = widgets.HBox(list(self.controls.values()))
         row.layout.flex_flow = "row wrap"
         row.layout.max_width = f"{round(plots.WIDTH * 96)}px"
-        self.widget = widgets.VBox([row, self.message, self.image])
+        self.widget = widgets.VBox([row, widgets.HTML(_KEYBOARD_HELP), self.message, self.image])
         self._changed()
 
     @property
@@ -193,14 +199,19 @@ def choices(control: Any) -> Sequence[Any]:
     return [False, True]
 
 
-def offer(control: Any, options: Sequence[Any]) -> None:
-    """Give a control other options, and keep its value where they still contain it."""
+def offer(control: Any, options: Sequence[Any], instead: Sequence[Any] = ()) -> None:
+    """Give a control other options, and keep its value where they still contain it.
+
+    Where they do not, it takes the first of ``instead`` that they contain, else the first option.
+    """
     if list(control.options) == list(options):
         return
     kept = control.value
     control.options = list(options)
-    if kept in choices(control):
-        control.value = kept
+    for value in (kept, *instead):
+        if value in choices(control):
+            control.value = value
+            return
 
 
 def _listing(values: Sequence[Any]) -> str:

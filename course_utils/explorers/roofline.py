@@ -29,6 +29,7 @@ def draw(*, gpu: str, dtype: str, intensity: float) -> Figure:
     figure = plots.new_figure(height=4.3)
     with plots.style():
         axes = plots.add_axes(figure, left=0.75, right=plots.ROOF_MARGIN, top=0.65, bottom=0.6)
+        guide = ([intensity, intensity, _X_LIMITS[0]], [_Y_LIMITS[0], reachable, reachable])
         plots.roofline_axes(
             axes,
             card,
@@ -37,11 +38,9 @@ def draw(*, gpu: str, dtype: str, intensity: float) -> Figure:
             measured_ceilings(gpu),
             x_limits=_X_LIMITS,
             y_limits=_Y_LIMITS,
+            avoid=[guide],
         )
-        guide = {"color": mine, "linewidth": 0.9, "linestyle": ":", "zorder": 2}
-        axes.plot(
-            [intensity, intensity, _X_LIMITS[0]], [_Y_LIMITS[0], reachable, reachable], **guide
-        )
+        axes.plot(*guide, color=mine, linewidth=0.9, linestyle=":", zorder=2)
         words = f"{_number(intensity)} FLOP/byte in {dtype} on one {card.name}: at most {rate}"
         plots.set_title(axes, words, 27)
     return figure
@@ -54,17 +53,26 @@ def describe(*, gpu: str, dtype: str, intensity: float) -> str:
     reachable = models.attainable(intensity, peak, bandwidth)
     ridge = models.ridge(peak, bandwidth)
     start = f"At {_number(intensity)} FLOP/byte in {dtype}, a kernel on one {card.name} is "
+    lacking = _lacking(card)
     if models.bound(intensity, peak, bandwidth) == "memory":
         return (
             start + f"bandwidth-bound: at most {plots.quantity(reachable, 'FLOP/s')}, "
             f"{_percent(reachable / peak)} of the peak. The ridge, {plots.significant(ridge)} "
             f"FLOP/byte, is {plots.significant(ridge / intensity)} times as far to the right."
+            + lacking
         )
     return (
         start + f"compute-bound: at most {plots.quantity(reachable, 'FLOP/s')}, the peak, with "
         f"{_percent(ridge / intensity)} of the bandwidth. The ridge is at "
-        f"{plots.significant(ridge)} FLOP/byte."
+        f"{plots.significant(ridge)} FLOP/byte." + lacking
     )
+
+
+def _lacking(card: gpus.GPU) -> str:
+    """Say so where the GPU has no bf16, since choosing it then changes the dtype."""
+    if "bf16" in card.peak:
+        return ""
+    return f" The {card.name} has no hardware for bf16; its 16-bit type is fp16."
 
 
 def _number(intensity: float) -> str:
@@ -76,8 +84,10 @@ def _percent(share: float) -> str:
 
 
 def only_dtypes_it_has(controls: Mapping[str, Any]) -> None:
-    """Offer only the dtypes for which the chosen GPU has hardware."""
-    offer(controls["dtype"], list(gpus.gpu(controls["gpu"].value).peak))
+    """Offer only the dtypes for which the chosen GPU has hardware; 16 bits stay 16 bits."""
+    dtype = controls["dtype"]
+    instead = ("bf16", "fp16") if dtype.value in ("bf16", "fp8") else ()
+    offer(dtype, list(gpus.gpu(controls["gpu"].value).peak), instead)
 
 
 def roofline_explorer() -> Explorer:
@@ -85,14 +95,14 @@ def roofline_explorer() -> Explorer:
     steps = [(_number(intensity), intensity) for intensity in INTENSITIES]
     controls = {
         "gpu": gpu_dropdown(),
-        "dtype": widgets.Dropdown(
+        "dtype": widgets.ToggleButtons(
             options=list(gpus.gpu(REFERENCE).peak), value="bf16", description="dtype"
         ),
         "intensity": widgets.SelectionSlider(
             options=steps, value=1.0, description="intensity, FLOP/byte"
         ),
     }
-    controls["dtype"].layout.width = "130px"
+    controls["dtype"].style.button_width = "56px"
     controls["intensity"].layout.width = "500px"
     return Explorer(
         draw,

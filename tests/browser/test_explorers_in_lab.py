@@ -246,7 +246,7 @@ def test_explorers_redraw_in_jupyterlab_by_keyboard(page: Page, lab: Lab, tmp_pa
     stops = tab_stops(page, first, last)
     assert stops.count("checkbox") == 10  # nine ops and "in place"
     assert stops.count("slider") == 1
-    assert stops.count("select-one") == 2  # dtype and GPU
+    assert stops.count("select-one") == 1  # GPU
 
     page.evaluate(
         "void window.jupyterapp.commands.execute("
