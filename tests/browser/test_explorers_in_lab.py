@@ -242,6 +242,11 @@ def test_explorers_redraw_in_jupyterlab_by_keyboard(page: Page, lab: Lab, tmp_pa
         assert cell.locator('[role="alert"]').count() == 0
 
     trips = cells.nth(1)
+    said = trips.locator(".widget-html [aria-live]")
+    words = said.inner_text()
+    trips.get_by_role("button", name="bfloat16").focus()
+    page.keyboard.press("Space")
+    expect(said).not_to_have_text(words)  # half the bytes
     first, last = trips.locator("input[type=checkbox]").first, trips.locator("select").last
     stops = tab_stops(page, first, last)
     assert stops.count("checkbox") == 10  # nine ops and "in place"
