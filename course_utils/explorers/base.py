@@ -72,6 +72,11 @@ class Explorer:
         self.message = widgets.HTML()
         for control in self.controls.values():
             control.style.description_width = "initial"
+            if isinstance(control, widgets.ToggleButtons):
+                # Else the description stands on a line of its own above the buttons.
+                control.layout.display = "flex"
+                control.layout.flex_flow = "row"
+                control.layout.width = "auto"
             control.observe(self._changed, names="value")
         row = widgets.HBox(list(self.controls.values()))
         row.layout.flex_flow = "row wrap"

@@ -103,7 +103,6 @@ def roofline_explorer() -> Explorer:
         ),
     }
     controls["dtype"].style.button_width = "56px"
-    controls["dtype"].layout.width = "380px"  # one line with its description
     controls["intensity"].layout.width = "500px"
     return Explorer(
         draw,

@@ -192,7 +192,6 @@ def trips_explorer() -> Explorer:
     controls["in_place"].layout.width = "112px"
     controls["dtype"] = widgets.ToggleButtons(options=DTYPES, description="dtype")
     controls["dtype"].style.button_width = "76px"
-    controls["dtype"].layout.width = "320px"  # one line with its description
     sizes = [(plots.power_of_two(size), size) for size in SIZES]
     controls["size"] = widgets.SelectionSlider(
         options=sizes, value=2**28, description="elements of x"
