@@ -77,6 +77,7 @@ class Explorer:
                 control.layout.display = "flex"
                 control.layout.flex_flow = "row"
                 control.layout.width = "auto"
+                control.layout.margin = "2px 12px"
             control.observe(self._changed, names="value")
         row = widgets.HBox(list(self.controls.values()))
         row.layout.flex_flow = "row wrap"
