@@ -12,6 +12,9 @@ __all__ = [
     "chain_kernel",
     "check_apart",
     "check_flat",
+    "check_kind",
+    "check_like",
+    "check_no_gradient",
     "check_tensor",
     "flat_output",
     "fused_bias_residual_block",
@@ -147,8 +150,8 @@ def bias_residual_kernel(
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def check_tensor(name: str, tensor: torch.Tensor, x: torch.Tensor | None = None) -> None:
-    """Refuse what no kernel here takes, or what is not like x; raises TypeError or ValueError."""
+def check_kind(name: str, tensor: torch.Tensor) -> None:
+    """Refuse what no kernel of the shelf takes; raises TypeError or ValueError."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, not {type(tensor).__name__}")
     device = runtime.machine().device
@@ -159,12 +162,28 @@ def check_tensor(name: str, tensor: torch.Tensor, x: torch.Tensor | None = None)
         )
     if tensor.dtype not in FLOATS:
         raise TypeError(f"{name} is {tensor.dtype}; expected float32, float16 or bfloat16")
+
+
+def check_no_gradient(name: str, tensor: torch.Tensor) -> None:
+    """Refuse a tensor that requires a gradient where gradients are recorded; ValueError."""
     if tensor.requires_grad and torch.is_grad_enabled():
         raise ValueError(f"{name} requires a gradient, but this has none: use {name}.detach()")
-    for what in ("shape", "dtype", "device") if x is not None else ():
+
+
+def check_like(name: str, tensor: torch.Tensor, x: torch.Tensor) -> None:
+    """Refuse a tensor whose shape, dtype or device is not that of x; raises ValueError."""
+    for what in ("shape", "dtype", "device"):
         has, wanted = getattr(tensor, what), getattr(x, what)
         if has != wanted:
             raise ValueError(f"{name} has {what} {has}, but x has {wanted}: make them the same")
+
+
+def check_tensor(name: str, tensor: torch.Tensor, x: torch.Tensor | None = None) -> None:
+    """Refuse what no kernel here takes, or what is not like x; raises TypeError or ValueError."""
+    check_kind(name, tensor)
+    check_no_gradient(name, tensor)
+    if x is not None:
+        check_like(name, tensor, x)
 
 
 def steps(tensor: torch.Tensor) -> list[tuple[int, int]]:
