@@ -408,14 +408,21 @@ def modules_on_the_map(contributing):
 
 
 def modules_there(root):
-    """The package's files, the generated shelf aside; in a git repository, those it knows."""
+    """The package's files that the map lists; in a git repository, those that it knows.
+
+    The generated shelf and the tasks are aside: they are listed by their folder.
+    """
     listed = subprocess.run(
         ["git", "ls-files", "course_utils"], cwd=root, capture_output=True, text=True
     ).stdout.splitlines()
     paths = [root / name for name in listed] or (root / "course_utils").rglob("*.py")
     files = {path.relative_to(root / "course_utils") for path in paths if path.exists()}
     return {
-        path.as_posix() for path in files if path.suffix == ".py" and path.parts[0] != "kernels"
+        path.as_posix()
+        for path in files
+        if path.suffix == ".py"
+        and path.parts[0] != "kernels"
+        and not re.match(r"checks/library/l\d\d_", path.as_posix())
     }
 
 

@@ -58,6 +58,17 @@ def compile_for(
             "Choose another, such as 'h200'."
         )
     request = describe(kernel, args, gpu.compute_capability, meta)
+    return compile_request(request, gpu, time_limit=time_limit, use_cache=use_cache)
+
+
+def compile_request(
+    request: Request, gpu: gpus.GPU, *, time_limit: float = TIME_LIMIT, use_cache: bool = True
+) -> Compiled:
+    """Compile what `describe` has described, for the GPU that it was described for.
+
+    Raises:
+        CompileError: as `compile_for`.
+    """
     import triton  # a kernel exists, so it is imported already
 
     name = cache.key(request, triton.__version__, process.tools())

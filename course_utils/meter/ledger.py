@@ -52,6 +52,26 @@ class SourceLine:
     text: str
 
 
+@dataclass(frozen=True)
+class Store:
+    """One tile that a program stored.
+
+    Attributes:
+        tensor: where to.
+        elements: which of its elements, counted from its start in memory; int64, one per lane that
+            stored.
+        lanes: which lanes those are, one row each, the indices within the tile; int64.
+        program: the program's id.
+        line: the line that stored.
+    """
+
+    tensor: torch.Tensor
+    elements: np.ndarray
+    lanes: np.ndarray
+    program: tuple[int, int, int]
+    line: SourceLine
+
+
 @dataclass
 class _FirstSight:
     """A finding while it is still being counted."""
@@ -75,6 +95,7 @@ class Ledger:
         position: tells which program is running.
         running_line: tells which line is running.
         follow_foreign: whether pointers that came out of memory lead anywhere.
+        on_store: is told of each store into a tensor, for those who ask where a value came from.
         flops: floating-point operations so far; the caller adds to it.
         reducing: how many reductions the caller is inside of.
     """
@@ -83,6 +104,7 @@ class Ledger:
     position: Callable[[], Position]
     running_line: Callable[[], SourceLine]
     follow_foreign: bool = True
+    on_store: Callable[[Store], None] | None = None
     arguments: list[Argument] = field(default_factory=list)
     by_identity: dict[int, list[Argument]] = field(default_factory=dict)
     memories: dict[int, Memory] = field(default_factory=dict)
@@ -216,6 +238,16 @@ class Ledger:
         if memory.touched:
             for map_, used in zip(memory.touched[argument.region], (reads, writes), strict=True):
                 map_[cells] |= used
+        if writes and self.on_store is not None:
+            self.on_store(
+                Store(
+                    argument.tensor,
+                    offsets // argument.itemsize,
+                    np.argwhere(mask),
+                    self.position().program,
+                    self.running_line(),
+                )
+            )
         program = self.position().number
         if reads:
             clash = memory.read(cells, program, atomic=writes)

@@ -19,6 +19,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from triton.runtime import autotuner, interpreter, jit
 
 from course_utils.meter import bfloat16
 from course_utils.meter.arguments import stay_in_region
-from course_utils.meter.ledger import Ledger, Position, SourceLine
+from course_utils.meter.ledger import Ledger, Position, SourceLine, Store
 from course_utils.meter.torch_ops import active_counters, uncounted
 from course_utils.meter.traffic import Launch
 
@@ -213,8 +214,13 @@ def _exchanged(patches: list[tuple[Any, str, Any]]) -> Iterator[None]:
                 setattr(owner, name, old)
 
 
-def _interpret(kernel: Any, args: tuple, grid: Any, kwargs: dict) -> Launch | None:
-    """Run one launch of an interpreted kernel under observation; None if the grid is empty."""
+def _interpret(
+    kernel: Any, args: tuple, grid: Any, kwargs: dict, asked: Any = None
+) -> Launch | None:
+    """Run one launch of an interpreted kernel under observation; None if the grid is empty.
+
+    ``asked``: the kernel that was launched, where this one is only its twin.
+    """
     tensors = [t for t in _flatten((args, tuple(kwargs.values()))) if torch.is_tensor(t)]
     name = kernel.fn.__name__
     if any(t.device.type == "meta" for t in tensors):
@@ -225,7 +231,8 @@ def _interpret(kernel: Any, args: tuple, grid: Any, kwargs: dict) -> Launch | No
         )
     # The interpreter works on copies of GPU tensors; a GPU address kept in memory leads nowhere.
     on_host = all(t.device.type == "cpu" for t in tensors)
-    ledger = Ledger(name, _position, _running_line, follow_foreign=on_host)
+    on_call, on_store = _watchers[-1] if _watchers else (None, None)
+    ledger = Ledger(name, _position, _running_line, follow_foreign=on_host, on_store=on_store)
 
     bound: dict[str, Any] = {}
 
@@ -248,6 +255,9 @@ def _interpret(kernel: Any, args: tuple, grid: Any, kwargs: dict) -> Launch | No
     finally:
         kernel.pre_run_hooks.remove(register_arguments)
     programs = tuple(interpreter.interpreter_builder.grid_dim)
+    if on_call is not None:
+        options = {key: value for key, value in kwargs.items() if key not in bound}
+        on_call(Call(asked or kernel, bound, options, programs))
     return ledger.launch(programs) if min(programs) > 0 else None
 
 
@@ -361,6 +371,43 @@ def _jitted_methods() -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------------------------------
+# Watching launches
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Call:
+    """A metered launch as its caller wrote it.
+
+    Attributes:
+        kernel: what was launched, a function under ``@triton.jit``.
+        arguments: the value of each of its parameters, constexprs too.
+        options: what else was given, such as num_warps.
+        grid: programs along x, y, z.
+    """
+
+    kernel: Any
+    arguments: dict[str, Any]
+    options: dict[str, Any]
+    grid: tuple[int, int, int]
+
+
+_watchers: list[tuple[Callable[[Call], None] | None, Callable[[Store], None] | None]] = []
+
+
+@contextlib.contextmanager
+def watch(
+    on_call: Callable[[Call], None] | None = None, on_store: Callable[[Store], None] | None = None
+) -> Iterator[None]:
+    """Be told of each metered Triton launch, after it ran, and of each tile that it stores."""
+    _watchers.append((on_call, on_store))
+    try:
+        yield
+    finally:
+        _watchers.pop()
+
+
+# ---------------------------------------------------------------------------------------------
 # Catching launches
 # ---------------------------------------------------------------------------------------------
 
@@ -399,7 +446,7 @@ def _run_compiled(self, *args, grid, warmup, **kwargs):
     twin = _twin(self)
     with _interpreter_lock, _interpretable():
         twin.pre_run_hooks = list(self.pre_run_hooks)
-        launch = _interpret(twin, args, grid, kwargs)
+        launch = _interpret(twin, args, grid, kwargs, asked=self)
     _report(launch, counters)
     return None
 
