@@ -14,6 +14,15 @@ for threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_terminal_summary(terminalreporter):
+    """Print what tests recorded under "summary", which their own output would not show."""
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == "summary" and report.when == "call":
+                terminalreporter.section(report.nodeid.split("::")[-1])
+                terminalreporter.line(text)
+
+
 @pytest.fixture
 def root() -> Path:
     """The course's folder."""

@@ -16,6 +16,10 @@ from course_utils.authoring import benchmarks, counters, record
 course_utils.machine()  # decides how the shelf's kernels run, before anything imports triton
 GIB = 2**30
 N = benchmarks.LARGE
+ROWS = N // 4096
+SOFTMAX = {"op": "softmax", "dtype": "float32"}
+RMSNORM = {"op": "rmsnorm", "dtype": "float32", "columns": 4096}
+LAYERNORM = {**RMSNORM, "op": "layernorm"}
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +51,8 @@ def test_names_that_lessons_rely_on(cells):
         *("copy", "add", "gelu", "softmax", "layernorm", "sum", "matmul", "attention"),
         *("neg", "neg_in_place", "broadcast_add"),
     }
+    assert cases["reductions"] == {"eager", "compiled", "ours"}
+    assert cases["softmax_plans"] == {"one_row", "rows", "once", "again", "long"}
     assert set(cases) == set(benchmarks.BENCHMARKS)
 
 
@@ -65,6 +71,83 @@ def test_sizes_that_lessons_rely_on(cells):
         assert find(cells, "chain", case, n=N, dtype="bfloat16")
         assert values("fusion", case, "ops") == list(range(1, 17))
         assert find(cells, "residual", case, n=N)
+
+
+def test_reductions_that_lesson_06_relies_on(cells):
+    widths = [2**power for power in (8, 10, 12, 13, 14, 15, 16)]
+    for op in ("softmax", "rmsnorm", "layernorm", "rmsnorm_backward", "layernorm_backward"):
+        for dtype in ("float32", "bfloat16"):
+            for case in ("eager", "compiled", "ours"):
+                found = [
+                    dict(cell.parameters)
+                    for cell in cells
+                    if (cell.benchmark, cell.case) == ("reductions", case)
+                    and cell.parameters["op"] == op
+                    and cell.parameters["dtype"] == dtype
+                ]
+                assert found == [
+                    {"op": op, "rows": N // columns, "columns": columns, "dtype": dtype}
+                    for columns in widths
+                ]
+
+
+def test_plans_that_lesson_06_relies_on(cells):
+    def plans(case, *names):
+        return [
+            tuple(cell.parameters[name] for name in names)
+            for cell in cells
+            if (cell.benchmark, cell.case) == ("softmax_plans", case)
+        ]
+
+    assert plans("one_row", "columns", "kept", "warps") == [
+        (columns, columns, warps)
+        for columns, warps in ((1024, 4), (4096, 8), (16384, 16), (32768, 32), (65536, 32))
+    ]
+    assert plans("rows", "columns", "dtype", "rows_per_program", "warps") == [
+        (256, dtype, rows, 1) for dtype in ("float32", "bfloat16") for rows in (2, 4, 8)
+    ]
+    for case in ("once", "again"):
+        assert plans(case, "columns", "kept", "warps") == [
+            (8192, 8192, 8),
+            (16384, 16384, 16),
+            (32768, 32768, 32),
+        ]
+    assert plans("long", "columns", "kept", "warps") == [
+        (65536, kept, 32) for kept in (4096, 8192, 16384, 32768)
+    ]
+
+
+@pytest.fixture
+def chosen_plans(monkeypatch):
+    """Plans that the shelf's softmax is given, in the place of a launch."""
+    from course_utils.kernels import reductions
+
+    plans = []
+    monkeypatch.setattr(reductions, "launch", lambda short, long, plan, *rest: plans.append(plan))
+    return plans
+
+
+def test_the_plans_are_those_that_their_rows_name(cells, chosen_plans):
+    """What lesson 06's text says of them beyond their parameters: registers, again, steps."""
+    plans = {}
+    for cell in cells:
+        if cell.benchmark == "softmax_plans":
+            cell.function(torch.empty(1, cell.parameters["columns"]))
+            plan, names = chosen_plans[-1], ("rows_per_program", "kept", "warps")
+            assert plan[:3] == tuple(cell.parameters[name] for name in names)
+            plans.setdefault(cell.case, []).append(plan[3:])
+    assert plans == {
+        "one_row": [(False, 0, None)] * 5,
+        "rows": [(False, 0, None)] * 6,
+        "once": [(False, 0, registers) for registers in (80, 64, None)],
+        "again": [(True, 0, registers) for registers in (80, 64, None)],
+        "long": [(False, step, None) for step in (4096, 8192, 8192, 8192)],
+    }
+    # The last of "long" and all of "again" are what the shelf itself would choose.
+    from course_utils.kernels.reductions import plan_for
+
+    for columns, plan in zip((8192, 16384, 32768), plans["again"], strict=True):
+        assert plan_for("softmax", columns, 4)[3:] == plan
 
 
 def test_every_cell_has_a_row_of_its_own(cells):
@@ -91,6 +174,29 @@ def test_every_cell_has_a_row_of_its_own(cells):
         (("op", "neg_in_place"), {}, 8 * N, N),
         (("op", "broadcast_add"), {"columns": 4096}, 8 * N + 4 * 4096, N),
         (("op", "softmax"), {"columns": 1024}, 8 * N, None),
+        (("reductions", "eager"), {**SOFTMAX, "columns": 4096}, 8 * N, 5 * N),
+        (("reductions", "compiled"), {**SOFTMAX, "columns": 4096}, 8 * N, 5 * N),
+        (("reductions", "ours"), {**SOFTMAX, "columns": 65536}, 8 * N, 5 * N),
+        (("reductions", "ours"), {**SOFTMAX, "columns": 256, "dtype": "bfloat16"}, 4 * N, 5 * N),
+        (("reductions", "eager"), {**RMSNORM}, 8 * N + 4 * 4096, 4 * N + 2 * ROWS),
+        (("reductions", "ours"), {**RMSNORM}, 8 * N + 4 * 4096, 4 * N + 2 * ROWS),
+        (("reductions", "eager"), {**LAYERNORM}, 8 * N + 8 * 4096, 8 * N),
+        (("reductions", "ours"), {**LAYERNORM}, 8 * N + 8 * 4096, 8 * N),
+        # w in and dw out; for a LayerNorm b and db as well. Statistics: one or two a row.
+        (
+            ("reductions", "ours"),
+            {**RMSNORM, "op": "rmsnorm_backward"},
+            12 * N + 4 * ROWS + 8 * 4096,
+            9 * N,
+        ),
+        (
+            ("reductions", "eager"),
+            {**LAYERNORM, "op": "layernorm_backward"},
+            12 * N + 8 * ROWS + 16 * 4096,
+            13 * N,
+        ),
+        (("softmax_plans", "again"), {"columns": 8192}, 8 * N, 5 * N),
+        (("softmax_plans", "rows"), {"rows_per_program": 4, "dtype": "bfloat16"}, 4 * N, 5 * N),
         (
             ("op", "attention"),
             {"tokens": 4096, "implementation": "sdpa"},
@@ -120,6 +226,13 @@ def test_fused_attention_does_the_same_work_with_fewer_bytes(cells):
         assert products <= count.flops < 1.1 * products
 
 
+def runs_on_gpus_only(cell):
+    """PyTorch lacks the one on the CPU, and has the other with statistics in bfloat16 there."""
+    kind = cell.parameters.get("op"), cell.parameters.get("dtype")
+    missing = kind[0] == "rmsnorm_backward" or kind == ("layernorm_backward", "bfloat16")
+    return missing and cell.case != "ours"
+
+
 def test_every_function_runs_and_its_parameters_are_true(cells):
     """Each function, on small inputs of the same rank, gives finite values of its inputs' dtype."""
     for cell in cells:
@@ -131,12 +244,54 @@ def test_every_function_runs_and_its_parameters_are_true(cells):
             )
             for entry in cell.inputs
         ]
-        result = cell.function(*small)
-        assert result.dtype == small[0].dtype, cell.title
-        assert torch.isfinite(result).all(), cell.title
+        if runs_on_gpus_only(cell):
+            small = [tensor.to("meta") for tensor in small]
+        results = cell.function(*small)
+        for result in results if isinstance(results, tuple) else (results,):
+            assert result.dtype == small[0].dtype, cell.title
+            assert result.is_meta or torch.isfinite(result).all(), cell.title
         assert cell.parameters.get("dtype", cell.inputs[0].dtype) == cell.inputs[0].dtype
         if "n" in cell.parameters and "m" not in cell.parameters:
             assert cell.inputs[0].shape == (cell.parameters["n"],)
+
+
+def test_the_shelf_does_the_work_that_it_is_compared_with(cells):
+    """Whatever the plan: the same results as eager, from inputs as a norm would have them."""
+    rows, columns = 5, 96
+    x, dy = torch.randn(2, rows, columns, dtype=torch.float64, requires_grad=True).unbind()
+    w, b = torch.randn(2, columns, dtype=torch.float64, requires_grad=True).unbind()
+    mean = x.mean(1, keepdim=True)
+    rstd = {
+        "rmsnorm_backward": (x.square().mean(1, keepdim=True) + 1e-5).rsqrt(),
+        "layernorm_backward": (x.var(1, keepdim=True, correction=0) + 1e-5).rsqrt(),
+    }
+    rms = torch.nn.functional.rms_norm(x, (columns,), w, 1e-5)
+    centred = torch.nn.functional.layer_norm(x, (columns,), w, b, 1e-5)
+    softmax = x.softmax(1)
+    expected = {
+        "softmax": ((x,), (softmax,)),
+        "rmsnorm": ((x, w), (rms,)),
+        "layernorm": ((x, w, b), (centred,)),
+        "rmsnorm_backward": (
+            (dy, x, w, rstd["rmsnorm_backward"]),
+            torch.autograd.grad(rms, (x, w), dy),
+        ),
+        "layernorm_backward": (
+            (dy, x, w, b, mean, rstd["layernorm_backward"]),
+            torch.autograd.grad(centred, (x, w, b), dy),
+        ),
+    }
+    for cell in cells:
+        if cell.benchmark not in ("reductions", "softmax_plans") or runs_on_gpus_only(cell):
+            continue
+        if cell.parameters["dtype"] != "float32":
+            continue
+        inputs, wanted = expected[cell.parameters.get("op", "softmax")]
+        results = cell.function(*(tensor.detach().float() for tensor in inputs))
+        results = results if isinstance(results, tuple) else (results,)
+        assert len(results) == len(wanted), cell.title
+        for result, right in zip(results, wanted, strict=True):
+            torch.testing.assert_close(result.double(), right.detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_t4_measures_what_fits(cells):
@@ -154,6 +309,9 @@ def test_peak_memory_holds_inputs_and_output(cells):
     for cell in cells:
         inputs = sum(entry.nbytes for entry in cell.inputs)
         assert cell.peak_bytes >= 0.99 * inputs, cell.title
+        if cell.benchmark in ("reductions", "softmax_plans"):  # one kernel each: and the output
+            output = cell.inputs[0].nbytes
+            assert inputs + output <= cell.peak_bytes < 1.01 * (inputs + output), cell.title
 
 
 def test_the_tf32_switch_is_put_back():
@@ -268,10 +426,12 @@ def test_the_command_writes_nothing_when_a_measurement_failed(gpu_machine, tmp_p
 
 def test_only_some_benchmarks_write_nothing(gpu_machine, tmp_path, capsys):
     path = tmp_path / "h200.json"
-    arguments = ["--revision", "abc", "--output", str(path), "--only", "copy"]
-    assert record.main(arguments) == 0
+    arguments = ["--revision", "abc", "--output", str(path)]
+    assert record.main([*arguments, "--only", "copy", "launch", "--only", "softmax_plans"]) == 0
     assert list(tmp_path.iterdir()) == []
-    assert "1 rows in" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert re.findall(r"^\[.*\] (\w+)", printed, re.M) == ["copy", "launch", "softmax_plans"]
+    assert "3 rows in" in printed
 
 
 def test_the_command_refuses_without_a_gpu(monkeypatch, capsys):
@@ -309,6 +469,10 @@ def test_too_fast_to_be_true():
     assert doubt(0.5, parameters={"n": N}, **copied) is None  # 4295 GB/s
     assert "GB/s, the datasheet says 4800" in doubt(0.4, parameters={"n": N}, **copied)
     assert doubt(0.4, parameters={"n": 2**20}, **copied) is None  # may have been in L2
+    matrix = {"rows": 2**12, "columns": 2**16}
+    assert doubt(0.5, parameters=matrix, **copied) is None
+    assert "GB/s, the datasheet says 4800" in doubt(0.4, parameters=matrix, **copied)
+    assert doubt(0.4, parameters={"rows": 2**10, "columns": 2**10}, **copied) is None
     product = {"parameters": {"n": 8192}, "bytes": 3 * 2 * 8192**2, "flops": 2 * 8192**3}
     assert doubt(1.6, **product) is None
     assert "TFLOP/s" in doubt(0.1, **product)
@@ -323,6 +487,10 @@ def test_table_and_line():
         *("chain", "eager", "n=268435456", "dtype=float32"),
         *("2.530", "ms", "10.0%", "4244.0", "0.53"),
     ]
+    other = {**row, "benchmark": "a_long_name", "parameters": {"rows": 2**20, "columns": 256}}
+    lines = record.table([row, other]).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[0].index("case") == lines[1].index("eager") == lines[2].index("eager")
 
 
 NCU = """==PROF== Connected to process 41
@@ -350,6 +518,10 @@ def test_counted_ops():
         *("add", "gelu", "softmax", "layernorm", "sum"),
         *("chain_eager", "chain_compiled", "residual_eager", "residual_compiled"),
         *("gelu_ours", "chain_ours", "residual_separate_ours", "bias_residual_ours"),
+        *("softmax_ours_4096", "softmax_ours_65536", "rmsnorm_ours_4096", "rmsnorm_ours_65536"),
+        *("layernorm_ours_4096", "layernorm_ours_65536"),
+        *("rmsnorm_backward_ours_4096", "rmsnorm_backward_ours_65536"),
+        *("layernorm_backward_ours_4096", "layernorm_backward_ours_65536"),
     }
     for cell in ops.values():
         assert cell.inputs[0].nbytes >= GIB

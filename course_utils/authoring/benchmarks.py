@@ -5,16 +5,18 @@ for rows by these names, so a name here is an interface.
 
 How bytes and FLOPs are counted, for every cell in the same way: the meter runs the function on
 ``meta`` tensors, which computes nothing. Where one fused kernel does the whole function (a compiled
-chain, PyTorch's fused attention), the FLOPs are those of the eager form, since the same arithmetic
-is done, and the bytes are each input once and each output once: the compulsory traffic.
+chain, PyTorch's fused attention, a norm), the FLOPs are those of the eager form, since the same
+arithmetic is done, and the bytes are each input once and each output once: the compulsory traffic.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
@@ -297,27 +299,41 @@ def elementwise() -> Iterator[Cell]:
     def bias_residual(x: Any, bias: Any) -> Any:
         return x + F.gelu(x * 1.5 + bias) * 0.5
 
-    def all_ways(op: str, eager: Callable[..., object], ours: str, vectors: int = 1) -> list[Cell]:
-        forms = {"eager": eager, "compiled": eager, "ours": on_shelf(ours, op)}
+    def erf(shelf: Any, x: Any) -> Any:
+        """The formula as it stands, which lesson 04 starts from."""
+        y, n = torch.empty_like(x), x.numel()
+        shelf.gelu_erf_kernel[(-(-n // 1024),)](x, y, n, BLOCK=1024)
+        return y
+
+    def all_ways(
+        op: str, eager: Callable[..., object], ours: Callable[..., object], vectors: int = 1
+    ) -> list[Cell]:
+        forms = {"eager": eager, "compiled": eager, "ours": on_shelf("elementwise", ours)}
         return [
             _shelf_cell("elementwise", case, {"op": op}, form, eager, vectors, dtype)
             for dtype in ("float32", "bfloat16")
             for case, form in forms.items()
         ]
 
-    yield from all_ways("gelu", F.gelu, "fused_gelu")
-    yield from all_ways("gelu_tanh", gelu_tanh, "fused_gelu")
-    yield from all_ways("chain", examples.chain, "fused_chain")
-    yield from all_ways("residual", examples.residual_block, "fused_residual_block")
-    yield from all_ways("residual_separate", residual_separate, "fused_residual_block", 2)
+    yield from all_ways("gelu", F.gelu, lambda shelf, x: shelf.fused_gelu(x))
+    yield from all_ways("gelu_tanh", gelu_tanh, lambda shelf, x: shelf.fused_gelu(x, "tanh"))
+    yield from all_ways("chain", examples.chain, lambda shelf, x: shelf.fused_chain(x))
+    block = examples.residual_block
+    yield from all_ways("residual", block, lambda shelf, x: shelf.fused_residual_block(x))
+    yield from all_ways(
+        "residual_separate",
+        residual_separate,
+        lambda shelf, x, residual: shelf.fused_residual_block(x, residual),
+        vectors=2,
+    )
     for dtype in ("float32", "bfloat16"):
-        # The formula as it stands, which lesson 04 starts from.
-        form = on_shelf("gelu_erf_kernel", "gelu")
+        form = on_shelf("elementwise", erf)
         yield _shelf_cell("elementwise", "erf", {"op": "gelu"}, form, F.gelu, 1, dtype)
-    for case, form in {"eager": torch.add, "ours": on_shelf("vector_add", "add")}.items():
+    ours = on_shelf("elementwise", lambda shelf, x, y: shelf.vector_add(x, y))
+    for case, form in {"eager": torch.add, "ours": ours}.items():
         yield _shelf_cell("elementwise", case, {"op": "add"}, form, torch.add, 2, "float32")
     rows, columns = 2**16, 2**12
-    ours = on_shelf("fused_bias_residual_block", "bias_residual")
+    ours = on_shelf("elementwise", lambda shelf, x, b: shelf.fused_bias_residual_block(x, b))
     for dtype in ("float32", "bfloat16"):
         inputs = (Input((rows, columns), dtype), Input((columns,), dtype))
         for case, form in {"eager": bias_residual, "compiled": bias_residual, "ours": ours}.items():
@@ -338,52 +354,126 @@ def block_sweep() -> Iterator[Cell]:
             if block > MOST_ELEMENTS_A_THREAD * 32 * num_warps:
                 continue
 
-            def ours(x: Any, block: int = block, num_warps: int = num_warps) -> Any:
+            def ours(shelf: Any, x: Any, block: int = block, num_warps: int = num_warps) -> Any:
                 import torch
 
-                from course_utils.kernels.elementwise import chain_kernel
-
                 y, n = torch.empty_like(x), x.numel()
-                chain_kernel[(-(-n // block),)](x, y, n, BLOCK=block, num_warps=num_warps)
+                shelf.chain_kernel[(-(-n // block),)](x, y, n, BLOCK=block, num_warps=num_warps)
                 return y
 
             parameters = {"block": block, "num_warps": num_warps}
+            form = on_shelf("elementwise", ours)
             yield _shelf_cell(
-                "block_sweep", "chain", parameters, ours, examples.chain, 1, "float32"
+                "block_sweep", "chain", parameters, form, examples.chain, 1, "float32"
             )
 
 
-def on_shelf(name: str, op: str) -> Callable[..., object]:
-    """Return a function that calls the shelf's function, or flat kernel, of that name.
+WIDTHS = tuple(2**power for power in (8, 10, 12, 13, 14, 15, 16))
+"""Columns of the matrices whose rows are reduced; ``LARGE`` elements in each."""
+
+
+def reductions() -> Iterator[Cell]:
+    """The shelf's reductions (lesson 06), beside eager PyTorch and torch.compile, over widths.
+
+    The backward passes are the ops that autograd calls. Compiled, they become the kernels that a
+    compiled model gets for its own backward pass.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    aten = torch.ops.aten
+
+    def softmax(x: Any) -> Any:
+        return torch.softmax(x, dim=-1)
+
+    def rmsnorm(x: Any, w: Any) -> Any:
+        return F.rms_norm(x, x.shape[-1:], w, 1e-5)
+
+    def layernorm(x: Any, w: Any, b: Any) -> Any:
+        return F.layer_norm(x, x.shape[-1:], w, b, 1e-5)
+
+    def rmsnorm_backward(dy: Any, x: Any, w: Any, rstd: Any) -> Any:
+        return aten._fused_rms_norm_backward(dy, x, x.shape[-1:], rstd, w, [True] * 2)
+
+    def layernorm_backward(dy: Any, x: Any, w: Any, b: Any, mean: Any, rstd: Any) -> Any:
+        return aten.native_layer_norm_backward(dy, x, x.shape[-1:], mean, rstd, w, b, [True] * 3)
+
+    # Called with the shelf's module, and with the tensors that the eager form takes.
+    ours = {
+        softmax: lambda shelf, x: shelf.softmax(x),
+        rmsnorm: lambda shelf, x, w: shelf.norm_forward(x, w, None, 1e-5, False)[0],
+        layernorm: lambda shelf, x, w, b: shelf.norm_forward(x, w, b, 1e-5, True)[0],
+        rmsnorm_backward: lambda shelf, dy, x, w, rstd: shelf.norm_backward(
+            dy, x, w, None, None, rstd
+        )[:2],
+        layernorm_backward: lambda shelf, *tensors: shelf.norm_backward(*tensors),
+    }
+    for eager, call in ours.items():
+        op = eager.__name__
+        forms = {"eager": eager, "compiled": eager, "ours": on_shelf("reductions", call)}
+        for dtype in ("float32", "bfloat16"):
+            for columns in WIDTHS:
+                rows = LARGE // columns
+                parameters = {"op": op, "rows": rows, "columns": columns, "dtype": dtype}
+                inputs = _reduced(inspect.signature(eager).parameters, rows, columns, dtype)
+                for case, form in forms.items():
+                    yield _fused_cell(
+                        "reductions", case, parameters, form, eager, inputs, eager_is_fused=True
+                    )
+
+
+def softmax_plans() -> Iterator[Cell]:
+    """Ways to divide the rows of a softmax among programs, which lesson 06 compares."""
+    import torch
+
+    def softmax(x: Any) -> Any:
+        return torch.softmax(x, dim=-1)
+
+    def cell(case: str, width: int, dtype: str = "float32", **plan: int | None) -> Cell:
+        """Rows of so many columns, divided by a plan with the fields of the shelf's ``Plan``."""
+        rows = LARGE // width
+        names = {"rows_per_program": "rows", "kept": "columns", "warps": "warps"}
+        parameters = {"rows": rows, "columns": width, "dtype": dtype}
+        parameters |= {name: plan[entry] for name, entry in names.items()}
+        form = on_shelf("reductions", lambda shelf, x: shelf.softmax(x, plan=shelf.Plan(**plan)))
+        inputs = _reduced(["x"], rows, width, dtype)
+        return _fused_cell("softmax_plans", case, parameters, form, softmax, inputs)
+
+    for columns, warps in ((1024, 4), (4096, 8), (16384, 16), (32768, 32), (65536, 32)):
+        yield cell("one_row", columns, rows=1, columns=columns, warps=warps)
+    for dtype in ("float32", "bfloat16"):
+        for rows in (2, 4, 8):
+            yield cell("rows", 256, dtype, rows=rows, columns=256, warps=1)
+    for columns, warps, registers in ((8192, 8, 80), (16384, 16, 64), (32768, 32, None)):
+        plan = {"rows": 1, "columns": columns, "warps": warps, "registers": registers}
+        for case in ("once", "again"):
+            yield cell(case, columns, **plan, again=case == "again")
+    for kept in (4096, 8192, 16384, 32768):
+        yield cell("long", 65536, rows=1, columns=kept, warps=32, tile=min(kept, 8192))
+
+
+def on_shelf(module: str, call: Callable[..., object]) -> Callable[..., object]:
+    """Return a function of tensors that calls something of the shelf.
 
     The shelf is imported when it is called: importing it imports Triton, and listing the cells must
     not.
 
     Args:
-        name: a name in ``course_utils.kernels.elementwise``.
-        op: the op that is wanted of it; "gelu_tanh" is an argument of the function for "gelu".
+        module: a module of ``course_utils.kernels``, such as "elementwise".
+        call: takes that module, then the tensors.
     """
 
-    def call(*tensors: Any) -> Any:
-        import torch
+    def function(*tensors: Any) -> Any:
+        return call(importlib.import_module(f"course_utils.kernels.{module}"), *tensors)
 
-        from course_utils.kernels import elementwise
-
-        function = getattr(elementwise, name)
-        if name.endswith("_kernel"):
-            y, n = torch.empty_like(tensors[0]), tensors[0].numel()
-            function[(-(-n // 1024),)](*tensors, y, n, BLOCK=1024)
-            return y
-        return function(*tensors, "tanh") if op == "gelu_tanh" else function(*tensors)
-
-    return call
+    return function
 
 
 BENCHMARKS: Mapping[str, Callable[[], Iterator[Cell]]] = {
     function.__name__: function
     for function in (
         *(copy, cache, matmul, chain, residual, fusion, launch, op),
-        *(elementwise, block_sweep),
+        *(elementwise, block_sweep, reductions, softmax_plans),
     )
 }
 """Every benchmark of a whole record, by name, in the order they are measured."""
@@ -425,7 +515,15 @@ def counter_cells() -> dict[str, Cell]:
         and cell.parameters["op"] in ("gelu", "chain", "residual_separate", "bias_residual")
         and cell.parameters["dtype"] == "float32"
     }
-    return points | both | ours
+    # 4096 columns fit into one program; of 65536 the caches have to serve a part.
+    reduced = {
+        f"{cell.parameters['op']}_ours_{cell.parameters['columns']}": cell
+        for cell in reductions()
+        if cell.case == "ours"
+        and cell.parameters["columns"] in (4096, 65536)
+        and cell.parameters["dtype"] == "float32"
+    }
+    return points | both | ours | reduced
 
 
 @contextlib.contextmanager
@@ -608,9 +706,10 @@ def _fused_cell(
     function: Callable[..., object],
     eager: Callable[..., object],
     inputs: tuple[Input, ...],
+    eager_is_fused: bool = False,
 ) -> Cell:
     """A cell that is one kernel, unless its case is "eager"; counted by its eager form."""
-    fused = case != "eager"
+    fused = eager_is_fused or case != "eager"
     # Eager: the inputs, the intermediate being read, the one being written.
     return Cell(
         benchmark,
@@ -624,6 +723,14 @@ def _fused_cell(
         counted=eager,
         capability=CAPABILITY_OF_BF16 if inputs[0].dtype == "bfloat16" else (0, 0),
     )
+
+
+def _reduced(names: Iterable[str], rows: int, columns: int, dtype: str) -> tuple[Input, ...]:
+    """The inputs of a reduction over rows, by the names of its arguments."""
+    matrix, weights = Input((rows, columns), dtype), Input((columns,), dtype)
+    statistics = Input((rows, 1), "float32")
+    kinds = {"x": matrix, "dy": matrix, "w": weights, "b": weights}
+    return tuple(kinds.get(name, statistics) for name in names)
 
 
 def _attention_pair(batch: int, heads: int, tokens: int, head_dim: int) -> Iterator[Cell]:

@@ -75,7 +75,7 @@ def read_all(ncu: str) -> list[dict[str, Any]]:
     Raises:
         CannotCountError: at the first op that ncu cannot count.
     """
-    print(f"{'op':18} {'kernels':>7} {'read / counted':>15} {'written / counted':>18}")
+    print(f"{'op':30} {'kernels':>7} {'read / counted':>15} {'written / counted':>18}")
     results = []
     for name, cell in benchmarks.counter_cells().items():
         kernels = profile(ncu, name)
@@ -93,7 +93,7 @@ def read_all(ncu: str) -> list[dict[str, Any]]:
         results.append(row)
         counter = records.Counter(**row)
         print(
-            f"{name:18} {len(kernels):>7} {counter.read_ratio:>15.4f} {counter.write_ratio:>18.4f}",
+            f"{name:30} {len(kernels):>7} {counter.read_ratio:>15.4f} {counter.write_ratio:>18.4f}",
             flush=True,
         )
     return results

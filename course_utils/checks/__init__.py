@@ -15,6 +15,7 @@ import importlib
 import os
 import pkgutil
 import re
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ TIME_LIMIT = 60.0
 
 UNDER_NBGRADER = "NBGRADER_EXECUTION"
 """The environment variable that nbgrader sets while it runs a notebook."""
+
+_session_seed = secrets.randbits(48)
 
 _MODULE = re.compile(r"l(?P<lesson>\d\d)_(?P<name>\w+)")
 
@@ -86,7 +89,8 @@ def run(
     Args:
         name: the task's name.
         answer: the reader's function; a dict of answers where the task asks questions.
-        fresh: draw inputs that nobody has seen before, instead of the same each time.
+        fresh: draw inputs that nobody has seen before. Else they stay the same for a session, so
+            that a reader who mends an answer sees the same numbers again.
         time_limit: seconds.
         record: whether passing is noted.
 
@@ -96,7 +100,8 @@ def run(
     from course_utils import progress
 
     chosen = task(name)
-    verdict = chosen.check(answer, fresh=fresh, time_limit=time_limit)
+    seed = secrets.randbits(48) if fresh else _session_seed
+    verdict = chosen.check(answer, seed=seed, time_limit=time_limit)
     if verdict.passed and record:
         progress.mark_passed(chosen.key)
     return verdict

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
@@ -50,16 +49,15 @@ class Task:
         """Its name in the record of progress: "04/scale_add"."""
         return f"{self.lesson}/{self.name}"
 
-    def check(self, answer: Any, *, fresh: bool, time_limit: float) -> Verdict:
+    def check(self, answer: Any, *, seed: int, time_limit: float) -> Verdict:
         """Judge an answer.
 
         Args:
             answer: a function, or a dict of guesses, as the task's kind wants it.
-            fresh: draw inputs that were never seen before, instead of the same each time.
+            seed: of the random inputs that it is tried with.
             time_limit: seconds.
         """
         begin = time.monotonic()
-        seed = int.from_bytes(os.urandom(6)) if fresh else 0
         verdict = self.judge(answer, seed, time_limit)
         verdict = replace(verdict, seconds=time.monotonic() - begin)
         return verdict.with_points(self.points)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import re
 import textwrap
 from collections.abc import Iterator
 
+import course_utils
+from course_utils import gpus, models, records
 from course_utils.checks.verdict import NOT_ATTEMPTED, PASSED, Reached, Step, Verdict, Where
 
 _WIDTH = 96
@@ -43,11 +46,13 @@ def to_html(verdict: Verdict) -> str:
         f'{html.escape(label)}</th><td style="text-align:left">{_cell(label, words)}</td></tr>'
         for label, words in _parts(verdict)
     )
+    picture = _picture(verdict.task, verdict.reached) if verdict.reached else ""
     return (
         f'<div style="border-left:4px solid {colour};padding:0 0.8em;position:relative">'
         f"<p><strong>{html.escape(heading(verdict))}</strong></p>"
         + (f'<ul style="list-style:none;padding-left:0">{steps}</ul>' if steps else "")
         + (f"<table>{rows}</table>" if rows else "")
+        + picture
         + "</div>"
     )
 
@@ -99,7 +104,38 @@ def _reached(reached: Reached) -> str:
         f"{reached.nbytes:,} bytes asked for ({reached.case}), {reached.trips:.2f} trips; "
         f"{reached.budget:,} are allowed; {reached.intensity:.3g} FLOP/byte"
     )
-    return f"{words}. {reached.measured}" if reached.measured else words
+    return f"{words}. {reached.measured or _roof(reached)}"
+
+
+def _roof(reached: Reached) -> str:
+    """Say where a kernel stands on the roofline of a GPU that is not here."""
+    gpu = _gpu()
+    peak, bandwidth = gpu.peak["fp32"], gpu.bandwidth
+    limit = models.bound(reached.intensity, peak, bandwidth)
+    least = models.roofline_time(reached.flops, reached.nbytes, peak, bandwidth)
+    what = "bandwidth" if limit == "memory" else "arithmetic"
+    return f"On one {gpu.name}, {what} sets the limit: no less than {least * 1e6:.3g} µs"
+
+
+def _picture(task: str, reached: Reached) -> str:
+    """Draw the roofline with the kernel on it, as an image for HTML."""
+    from course_utils import plots
+
+    kind = "predicted" if reached.rate is None else "measured"
+    point = plots.Point(task, reached.intensity, reached.rate, kind, "ours")
+    figure = plots.roofline(_gpu(), "fp32", [point])
+    data = base64.b64encode(plots.png(figure)).decode("ascii")
+    words = f"Where {task} can be at best" if reached.rate is None else f"What {task} reached here"
+    caption = html.escape(f"{words}: {reached.intensity:.3g} FLOP per byte.")
+    return (
+        f'<img src="data:image/png;base64,{data}" alt="{caption}" style="max-width:100%;width:'
+        f'{figure.get_size_inches()[0] * 96:.0f}px"><p>{caption}</p>'
+    )
+
+
+def _gpu() -> gpus.GPU:
+    """The GPU of this machine, where the table lists it; else the one that the records are of."""
+    return course_utils.machine().gpu or gpus.gpu(records.REFERENCE)
 
 
 def _sentence(words: str) -> str:
@@ -118,7 +154,7 @@ def _shortened(text: str) -> str:
 
 
 def _cell(label: str, words: str) -> str:
-    escaped = html.escape(words)
+    escaped = html.escape(words, quote=False)
     if label in _CODE:
         return f'<pre style="white-space:pre-wrap;margin:0">{escaped}</pre>'
-    return escaped
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escaped)

@@ -33,6 +33,8 @@ def explain(task: KernelTask, seen: Sequence[Observation], failure: Failure) -> 
     """
     tile = _tile_of(failure.seen)
     for mistake in task.mistakes:
+        if mistake.refused:
+            continue
         wrong = mistake.build(task.solution, **tile)
         # The case that failed first: most mistakes drop out here.
         if not _alike(task, failure, failure.seen, observe(wrong, failure.seen.case)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -71,13 +72,16 @@ def judge_compiled(task: KernelTask, verdict: Verdict, jobs: Sequence[Job]) -> V
     if problem is None:
         names = " and ".join(gpus.gpu(name).name for name in GPUS)
         return _with_step(verdict, Step(kernel_task.COMPILES, True, names))
+    mistake = next((m for m in task.mistakes if m.refused and re.search(m.refused, problem)), None)
     return replace(
         verdict,
         state=FAILED,
         steps=kernel_task.steps_until(kernel_task.COMPILES),
         problem="the interpreter runs it, but a GPU's compiler refuses. " + problem,
+        mistake=mistake.name if mistake else None,
+        likely=mistake.says if mistake else None,
         reached=None,
-        hint=task.hints[0] if task.hints else None,
+        hint=(mistake.hint if mistake else "") or (task.hints[0] if task.hints else None),
     )
 
 

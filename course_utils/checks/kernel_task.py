@@ -215,6 +215,11 @@ class KernelTask(Task):
     def _wrong_result(self, seen: Observation) -> Failure | None:
         if seen.raised is not None:
             problem = f"it raised {seen.raised} ({seen.case.name})"
+            if "cuda" in seen.raised.message.lower():
+                problem += (
+                    ". It is counted on the CPU, on every machine: make new tensors on the device "
+                    "of its inputs, as `torch.empty_like(x)` does"
+                )
             key = (RIGHT, seen.raised.kind)
             return Failure(RIGHT, problem, key, seen, line=seen.raised.line)
         wrong = self.find_wrong(seen.result, seen.case)
@@ -222,7 +227,7 @@ class KernelTask(Task):
             return None
         problem = f"{wrong.problem} ({seen.case.name})"
         if self._never_written(seen, wrong):
-            problem += "; no kernel stored what was wanted there, so NaN was left"
+            problem += ". No kernel stored anything there"
         return Failure(RIGHT, problem, (RIGHT,), seen, wrong)
 
     @staticmethod

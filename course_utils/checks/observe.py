@@ -115,7 +115,7 @@ def observe(answer: Callable[..., Any], case: Case) -> Observation:
         # The filling mode outside, so that the meter does not count what it fills.
         with _FreshIsNaN(), triton_tiles.watch(seen.calls.append), meter:
             seen.result = answer(*arguments, **case.keywords)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         seen.raised = describe(error)
     seen.launches = meter.launches
     pairs = list(zip(arguments, case.arguments, strict=True))

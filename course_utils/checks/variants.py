@@ -63,10 +63,12 @@ class Mistake(Variant):
     Attributes:
         says: what is wrong, in one sentence to the reader.
         hint: what to think about; the task's own first hint if empty.
+        refused: for what the interpreter takes and a compiler refuses: a pattern in its message.
     """
 
     says: str = ""
     hint: str = ""
+    refused: str = ""
 
 
 @dataclass(frozen=True)

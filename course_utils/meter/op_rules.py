@@ -94,8 +94,11 @@ _FLOPS_PER_INPUT_ELEMENT = {
     "_softmax_backward_data": 4,  # grad·y, sum, subtract, multiply
     "_log_softmax_backward_data": 4,
     "native_layer_norm": 8,  # mean, subtract, square, sum, subtract, scale by rstd, weight, bias
+    # x-hat 2, gradient by weight 1, its two sums 3, dx 4, sums for weight and bias 3
+    "native_layer_norm_backward": 13,
     "native_group_norm": 8,
     "_fused_rms_norm": 4,  # square, sum, scale by the reciprocal root, weight
+    "_fused_rms_norm_backward": 9,  # x-hat 1, gradient by weight 1, its sum 2, dx 3, weight 2
     "mse_loss": 3,  # subtract, square, sum
     "cumsum": 1,
     "cumprod": 1,

@@ -344,6 +344,12 @@ FLOPS = {
     "mean": (lambda x: x.mean(), N),
     "softmax": (lambda x: torch.softmax(x.view(20, 50), -1), 5 * N),
     "layer norm": (lambda x: F.layer_norm(x.view(20, 50), (50,)), 8 * N),
+    "layer norm backward": (
+        lambda x: torch.ops.aten.native_layer_norm_backward(
+            *(x.view(20, 50),) * 2, (50,), *(x[:20].view(20, 1),) * 2, *(x[:50],) * 2, [True] * 3
+        ),
+        13 * N,
+    ),
     "matmul": (lambda x: x.view(20, 50) @ x.view(50, 20), 2 * 20 * 50 * 20),
     "batched matmul": (lambda x: x.view(2, 10, 50) @ x.view(2, 50, 10), 2 * 2 * 10 * 50 * 10),
     "linear": (lambda x: F.linear(x.view(20, 50), x.view(20, 50), x[:20]), 2 * 20 * 50 * 20),
@@ -364,6 +370,13 @@ def test_flops_follow_the_convention(where, op, flops):
     meter = count(op, torch.ones(N, device=where))
     assert meter.traffic.flops == flops
     assert not any(launch.notes for launch in meter.launches)
+
+
+def test_flops_of_a_norm_that_the_cpu_has_no_kernel_for():
+    x, rstd = torch.empty(20, 50, device="meta"), torch.empty(20, 1, device="meta")
+    backward = torch.ops.aten._fused_rms_norm_backward
+    (launch,) = count(backward, x, x, (50,), rstd, x[0], [True] * 2).launches
+    assert launch.traffic.flops == 9 * N and not launch.notes
 
 
 def test_a_formula_that_fails_leaves_a_note_and_the_result(monkeypatch):

@@ -12,10 +12,12 @@ from course_utils.checks.draw import Case, Draw
 from course_utils.checks.kernel_task import KernelTask
 from course_utils.checks.variants import Alternative, Mistake
 
+BLOCK = 1024
+
 
 @triton.jit
 def scale_add_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask).to(tl.float32)
     y = tl.load(y_ptr + offsets, mask=mask).to(tl.float32)
@@ -26,7 +28,7 @@ def scale_add(x, y, alpha):
     x, y = x.contiguous(), y.contiguous()
     out = torch.empty_like(x)
     n = x.numel()
-    scale_add_kernel[(triton.cdiv(n, 1024),)](x, y, out, n, alpha, BLOCK=1024)
+    scale_add_kernel[(triton.cdiv(n, BLOCK),)](x, y, out, n, alpha, BLOCK=BLOCK)
     return out
 
 
@@ -45,8 +47,8 @@ def cases(draw: Draw) -> Iterator[Case]:
         yield Case(f"1,500 numbers, {dtype}", (x, y, -draw.number(0.2, 0.8)))
     x, y = draw.normal(37, 41), draw.normal(37, 41)
     yield Case("a matrix of 37 by 41", (x, y, 0.0))
-    strided = draw.normal(2200)[::2], draw.normal(1100)
-    yield Case("x has every second number of a tensor", (*strided, 2.0), refusable=True)
+    strided = draw.normal(2200)[::2], draw.normal(3300)[::3]
+    yield Case("x and y are every second and third number", (*strided, 2.0), refusable=True)
 
 
 def budget(x: torch.Tensor, y: torch.Tensor, alpha: float) -> int:
@@ -97,6 +99,7 @@ def by_block_pointers(x, y, alpha):
     return out
 
 
+PROGRAM = "tl.program_id(0).to(tl.int64)"
 STORE = "tl.store(out_ptr + offsets, alpha * x + y, mask=mask)"
 LOAD_Y = "y = tl.load(y_ptr + offsets, mask=mask)"
 
@@ -113,7 +116,7 @@ TASK = KernelTask(
         "`mask = offsets < n`, and the mask goes with both loads and with the store. For numbers "
         "of 16 bits, add `.to(tl.float32)` to what you load.",
         "The last line is `tl.store(out_ptr + offsets, alpha * x + y, mask=mask)`. The function "
-        "launches `(triton.cdiv(n, 1024),)` programs and returns `out`.",
+        "launches `(triton.cdiv(n, BLOCK),)` programs and returns `out`.",
     ),
     solution=(scale_add_kernel, scale_add),
     reference=reference,
@@ -141,22 +144,22 @@ TASK = KernelTask(
         ),
         Mistake(
             "offsets_of_the_lane_alone",
-            [("tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)", "tl.arange(0, BLOCK)")],
+            [(f"{PROGRAM} * BLOCK + tl.arange(0, BLOCK)", "tl.arange(0, BLOCK)")],
             says="the offsets do not depend on the program, so each one computes the first tile",
         ),
         Mistake(
             "program_id_without_block",
-            [("tl.program_id(0) * BLOCK", "tl.program_id(0)")],
+            [(f"{PROGRAM} * BLOCK", PROGRAM)],
             says="the program id is not multiplied by BLOCK, so the tiles overlap",
         ),
         Mistake(
             "grid_rounded_down",
-            [("triton.cdiv(n, 1024)", "max(n // 1024, 1)")],
+            [("triton.cdiv(n, BLOCK)", "max(n // BLOCK, 1)")],
             says="the grid is n // BLOCK rounded down, so the last, partial tile has no program",
         ),
         Mistake(
             "one_program_too_few",
-            [("triton.cdiv(n, 1024)", "n // 1024")],
+            [("triton.cdiv(n, BLOCK)", "n // BLOCK")],
             says="the grid is n // BLOCK: no program for the last tile, and none if n < BLOCK",
         ),
         Mistake(
@@ -197,13 +200,18 @@ TASK = KernelTask(
             "make it `.contiguous()` first",
         ),
         Mistake(
+            "strides_of_y_ignored",
+            [("x, y = x.contiguous(), y.contiguous()", "x = x.contiguous()")],
+            says="y is read as if it had no gaps: what holds for x holds for y too",
+        ),
+        Mistake(
             "loaded_twice",
             [(STORE, "x = tl.load(x_ptr + offsets, mask=mask).to(tl.float32)\n    " + STORE)],
             says="x is loaded twice: what is loaded stays in registers, and can be used again",
         ),
     ),
     alternatives=(
-        Alternative("other_tile", [("cdiv(n, 1024)", "cdiv(n, 64)"), ("BLOCK=1024", "BLOCK=64")]),
+        Alternative("other_tile", [("cdiv(n, BLOCK)", "cdiv(n, 64)"), ("BLOCK=BLOCK", "BLOCK=64")]),
         Alternative("a_loop_over_tiles", functions=(loop_kernel, by_loop)),
         Alternative("block_pointers", functions=(pointers_kernel, by_block_pointers)),
         Alternative(
