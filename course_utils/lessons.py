@@ -17,7 +17,7 @@ class Lesson:
         name: the part of the notebook's file name after the number.
         title: the lesson's title, for people.
         question: the question that the lesson answers.
-        minutes: reading and running time, exercises not included; 30 to 60.
+        minutes: reading and running time, exercises not included; 30 to 90.
         prerequisites: numbers of the lessons to have done before this one; always smaller.
     """
 
@@ -77,7 +77,7 @@ LESSONS: tuple[Lesson, ...] = (
         "first_triton_kernels",
         "First Triton kernels",
         "How do I write the fused kernel myself?",
-        60,
+        75,
         (3,),
     ),
     Lesson(
@@ -85,7 +85,7 @@ LESSONS: tuple[Lesson, ...] = (
         "when_kernels_go_wrong",
         "When kernels go wrong",
         "How do I find out why it is wrong?",
-        60,
+        90,
         (4,),
     ),
     Lesson(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
+from numbers import Integral
 from types import EllipsisType
 
 # How far a guess may lie from a whole relation (half of it, 1000 times, ...) and still be taken
@@ -127,7 +128,8 @@ def compare(
     Args:
         guess: a number, a fraction, a string such as "10", "1/4", "1e9" or "10 trips"; `None`
             or `...` for no guess yet.
-        truth: what was counted, in `unit`; anything `float()` takes, finite.
+        truth: what was counted, in `unit`; anything `float()` takes, finite. An integer is printed
+            as one, but for trips.
         unit: its unit, in the plural ("trips"), printed after the truth.
         tolerance: relative distance from the truth that still counts as right; 0.05 is 5 %.
         source: where the truth comes from, such as "Counted", "Computed" or "Recorded"; of what
@@ -140,7 +142,10 @@ def compare(
     if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance is a share of the truth from 0 to below 1, not {tolerance!r}")
     value = _guess(guess, unit)
-    counted = f"{source}: {_format_truth(expected)}{' ' + unit if unit else ''}."
+    # An int is a count of things. Trips are a ratio, even where one is computed as an int.
+    whole = isinstance(truth, Integral) and not unit.startswith("trip")
+    shown = f"{truth:,}" if whole else _format_truth(expected)
+    counted = f"{source}: {shown}{' ' + unit if unit else ''}."
     if value is None:
         print(f"You: no guess yet. {counted}")
     else:

@@ -386,7 +386,8 @@ MISTAKES = {
     "no pointer": (kernels.no_pointer, [X], {"BLOCK": 256}, "ptr type", "x_ptr + offsets"),
     "pointers": (kernels.added_pointers, [X, X], {"BLOCK": 256}, "pointers", "offsets"),
     "element": (kernels.picked_element, [X], {"BLOCK": 256}, "tensor index", "tl.sum"),
-    "python": (kernels.calls_python, [X], {"BLOCK": 256}, "plain_function", "Put @triton.jit"),
+    "python": (kernels.calls_python, [X], {"BLOCK": 256}, "plain_function", "put @triton.jit"),
+    "torch": (kernels.calls_torch, [X], {"BLOCK": 256}, "exp", "Triton's own, such as tl.exp"),
     "tanh": (kernels.no_such_function, [X], {"BLOCK": 256}, "'tanh'", "libdevice.tanh"),
     "mean": (kernels.no_such_method, [X], {"BLOCK": 256}, "'mean'", "no .mean"),
     "fp8": (

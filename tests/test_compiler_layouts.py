@@ -283,7 +283,10 @@ def test_the_chart_names_warps_and_threads():
     shown = words(figure)
     assert [shown.count(f"warp {warp}") for warp in range(4)] == [2, 2, 2, 2]
     assert [str(lane) for lane in range(32)] == [t.get_text() for t in figure.axes[1].texts[:32]]
-    assert "load x_ptr: 1024 elements of 32 bits, 4 warps" in shown
+    assert (
+        "load x_ptr: 1024 elements of 32 bits, 4 warps; on the left each row's first element"
+        in shown
+    )
     assert any("32 threads × 16 bytes, 16 sectors, 100 % used" in w for w in shown)
     assert {"0", "896"} <= {t.get_text() for t in figure.axes[0].texts}
 

@@ -1,6 +1,7 @@
 """What lesson 05's wrong kernels did on a GPU: the record, its loader, and how it is made."""
 
 import copy
+import itertools
 import json
 
 import pytest
@@ -153,6 +154,53 @@ def test_of_the_sanitizers_output_the_first_error_is_kept():
         "by thread (106,0,0) in block (3,0,0)",
         "ERROR SUMMARY: 24 errors",
     ]
+
+
+def test_the_sanitizers_errors_are_counted_by_kind():
+    write = "========= Invalid __global__ write of size 8 bytes"
+    lines = [
+        "========= COMPUTE-SANITIZER",
+        write,
+        "=========     at f+0x1d0 in /scratch/kernels.py:14",
+        "========= ",
+        write,
+        "=========     Access to 0x7f1c00000fa0 is out of bounds",
+        "========= Program hit an error on CUDA API call to cuStreamSynchronize",
+        "=========     Saved host backtrace up to driver entry point at error",
+        "========= Target application returned an error",
+        "========= ERROR SUMMARY: 3 errors",
+        "torch prints something",
+    ]
+    assert making.sanitizer_kinds(lines) == {
+        "Invalid __global__ write of size 8 bytes": 2,
+        "Program hit an error on CUDA API call to cuStreamSynchronize": 1,
+    }
+
+
+def ncu_page(durations, unit="ns"):
+    """A page of ncu's as CSV, among other lines: a duration and a count per launch."""
+    names = '"ID","Kernel Name","gpu__time_duration.sum","smsp__inst_executed_op_global_ld.sum"'
+    launches = [f'"{i}","gelu","{time:,}","{8 * i:,}"' for i, time in enumerate(durations)]
+    return "\n".join(
+        ["==PROF== Connected", names, f'"","","{unit}","inst"', *launches, "incident: 1"]
+    )
+
+
+def test_of_each_case_under_ncu_the_median_launch_is_kept():
+    times = [[1000 * case + shift for shift in (9, 1, 2, 3, 4, 5, 900)] for case in (120, 121, 129)]
+    found = making.ncu_medians(ncu_page(itertools.chain(*times)))
+    assert list(found) == list(making.METRICS)
+    assert found["gpu__time_duration.sum"] == [120_004, 121_004, 129_004]
+    assert found["smsp__inst_executed_op_global_ld.sum"] == [8 * 3, 8 * 10, 8 * 17]
+    assert found["dram__bytes_read.sum"] == [None, None, None]
+
+
+def test_what_ncu_says_otherwise_is_not_taken_for_durations():
+    right = range(100, 100 + len(incident_cases.NCU_CASES) * incident_cases.NCU_REPEATS)
+    assert making.ncu_medians(ncu_page(right)) is not None
+    assert making.ncu_medians(ncu_page(right, "us")) is None
+    assert making.ncu_medians(ncu_page(right[1:])) is None
+    assert making.ncu_medians("==ERROR== no permission") is None
 
 
 def test_there_is_one_case_for_each_of_ten_mistakes():

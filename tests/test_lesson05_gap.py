@@ -185,6 +185,31 @@ def test_zeros_are_no_neutral_element_of_a_maximum():
     assert seen["float32"] == [0.0] * 4 != seen["right"]
 
 
+# -- a global number ----------------------------------------------------------------------------
+
+SIZE = 8
+
+
+@triton.jit
+def fill_with_global(out_ptr):
+    tl.store(out_ptr + tl.arange(0, SIZE), 1.0)
+
+
+def test_the_interpreter_reads_globals():
+    out = tensor(8)
+    assert not interpret(fill_with_global, (1,), out).findings
+    assert out.tolist() == [1.0] * 8
+
+
+def test_the_compiler_refuses_globals():
+    with pytest.raises(CompileError, match="Cannot access global variable SIZE"):
+        compile_for(fill_with_global, ["*fp32"], "h200")
+
+
+def test_a_gpu_refuses_globals():
+    assert recorded("plain_global").symptom == "compile error"
+
+
 # -- smallest tl.dot ----------------------------------------------------------------------------
 
 
@@ -204,6 +229,55 @@ def test_the_compiler_wants_sixteen_along_k(gpu):
 
 def test_the_smallest_dot_is_refused_on_a_gpu():
     assert recorded("smallest_dot").symptom == "compile error"
+
+
+# -- `and`, and `if` ----------------------------------------------------------------------------
+
+
+@triton.jit
+def corner(out_ptr, rows, columns, SIDE: tl.constexpr):
+    i, j = tl.arange(0, SIDE), tl.arange(0, SIDE)
+    mask = (i < rows)[:, None] and (j < columns)[None, :]
+    tl.store(out_ptr + i[:, None] * SIDE + j[None, :], 1.0, mask=mask)
+
+
+@triton.jit
+def branch(out_ptr, n, SIDE: tl.constexpr):
+    lane = tl.arange(0, SIDE)
+    value = lane * 0.0
+    if lane < n:
+        value += 1.0
+    tl.store(out_ptr + lane, value)
+
+
+def test_the_interpreters_and_drops_a_mask():
+    out = tensor(8, 8, fill=0.0)
+    interpret(corner, (1,), out, 3, 5, SIDE=8)
+    assert out.sum().item() == 8 * 5  # the columns' mask alone
+
+
+def test_the_compilers_and_joins_the_masks():
+    made = compile_for(corner, ["*fp32", 3, 5], "h200", SIDE=8)
+    first, second = re.findall(r"setp\.lt\.s32\s+(%p\d+)", made.ptx)
+    assert re.search(rf"and\.pred\s+%p\d+, {first}, {second};", made.ptx)
+
+
+@pytest.mark.skipif(not NATIVE, reason="needs a GPU")
+def test_and_natively():
+    out = tensor(8, 8, fill=0.0)
+    corner[(1,)](out, 3, 5, SIDE=8)
+    assert out.sum().item() == 3 * 5
+
+
+def test_the_interpreters_if_takes_one_branch_for_a_whole_tile():
+    out = tensor(8)
+    interpret(branch, (1,), out, 3, SIDE=8)
+    assert len(set(out.tolist())) == 1
+
+
+def test_the_compiler_refuses_an_if_on_a_tile():
+    with pytest.raises(CompileError, match="Boolean value of Tensor with more than one value"):
+        compile_for(branch, ["*fp32", 3], "h200", SIDE=8)
 
 
 # -- inline assembly ----------------------------------------------------------------------------
@@ -234,7 +308,7 @@ def test_assembly_natively():
     assert out.tolist() == lanes_by_layout()
 
 
-# -- barriers in a program ----------------------------------------------------------------------
+# -- store, then load the same memory, in one program -------------------------------------------
 
 
 @pytest.mark.parametrize("barrier", [False, True])
@@ -301,16 +375,44 @@ def test_bfloat16_natively():
     assert out.tolist() == [2.0] * 16
 
 
+# -- overflow in tl.exp -------------------------------------------------------------------------
+
+
+@triton.jit
+def silu(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, x / (1 + tl.exp(-x)))
+
+
+def test_the_interpreter_warns_where_a_right_formula_overflows():
+    x, y = tensor(8, fill=-200.0), tensor(8)
+    with pytest.warns(RuntimeWarning, match="overflow encountered in exp"):
+        interpret(silu, (1,), x, y, BLOCK=8)
+    assert y.tolist() == [0.0] * 8
+
+
+@pytest.mark.skipif(not NATIVE, reason="needs a GPU")
+def test_a_gpu_overflows_in_silence():
+    x, y = tensor(8, fill=-200.0), tensor(8)
+    silu[(1,)](x, y, BLOCK=8)
+    assert y.tolist() == [0.0] * 8
+
+
 # -- the table ----------------------------------------------------------------------------------
 
 ROWS = [
     "order of programs",
     "float32 `tl.dot`",
     "lanes masked off, no `other`",
+    "a global number",
     "smallest `tl.dot`",
+    "`and`, `or` between two tiles",
+    "`if` on a tile",
     "inline assembly",
-    "barriers in a program",
+    "store, then load the same memory, in one program",
     "bfloat16",
+    "overflow in `tl.exp`",
 ]
 
 

@@ -16,6 +16,7 @@ from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
 from course_utils import plots
+from course_utils.plots import labels
 
 GPU = SimpleNamespace(
     name="Test GPU", bandwidth=4e12, peak={"fp32": 64e12, "tf32": 400e12, "bf16": 800e12}
@@ -569,6 +570,34 @@ def test_a_sweeps_ticks_are_powers_of_two():
     figure = plots.sweep_chart({"a": ([2**10, 2**28], [1, 2])}, "x", "y")
     figure.canvas.draw()
     assert "2¹⁰" in words(figure) and "2²⁸" in words(figure)
+
+
+def test_a_line_that_a_later_one_covers_can_still_be_seen():
+    xs, ys = [64, 128, 256], [1, 2, 4]
+    figure = plots.sweep_chart({"ours": (xs, ys), "one": (xs, ys), "four": (xs, ys)}, "x", "y")
+    ours, one, four = (line for line in figure.axes[0].lines if len(line.get_xdata()) == 3)
+    assert one.get_linewidth() > four.get_linewidth() == ours.get_linewidth()
+    assert one.get_markersize() > four.get_markersize() == ours.get_markersize()
+
+
+def test_lines_that_end_together_are_named_in_their_order_below_the_ceiling():
+    xs = [1024, 2048, 4096]
+    lines = {"a": (xs[:2], [3, 4.00]), "b": (xs, [3, 4, 4.01]), "c": (xs, [3, 4, 4.02])}
+    lines["low"] = (xs, [1, 1, 1])
+    figure = plots.sweep_chart(lines, "x", "TB/s", ceilings={"roof": 4.03})
+    heights = {text.get_text(): text.get_position()[1] for text in figure.axes[0].texts}
+    assert sorted(heights, key=heights.get, reverse=True) == ["roof", "a", "b", "c", "low"]
+    # Only the ceiling is tied to its name; no thin line runs across the plot.
+    ties = [line for line in figure.axes[0].lines if line.get_linewidth() == 0.6]
+    assert len(ties) == 1 and min(ties[0].get_xdata()) >= 4096
+
+
+def test_heights_that_are_far_apart_keep_their_lines():
+    assert labels.in_order([1, 9, 5, 5.5], 2) == [1, 9, 5.5, 5]
+    assert labels.in_order([3, 2, 1], 2) == [3, 2, 1]
+    assert labels.in_order([1, 2, 3], 2) == [3, 2, 1]
+    assert labels.in_order([], 2) == []
+    assert labels.spread([5, 5], 2, 0, 10) == [6, 4]
 
 
 def test_a_predicted_line_is_dashed_with_hollow_markers():

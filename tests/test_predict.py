@@ -31,6 +31,15 @@ def test_without_a_guess_the_line_is_the_truth_alone(line):
     assert line(None, 10.0, "trips") == line(None, np.float64(10), "trips") == expected
 
 
+def test_an_integer_is_a_count_but_trips_are_a_ratio(line):
+    said = line(None, 3, "of 10 raise an error", source="Recorded")
+    assert said == "You: no guess yet. Recorded: 3 of 10 raise an error."
+    assert line(None, np.int64(1349), "lanes") == "You: no guess yet. Counted: 1,349 lanes."
+    assert line(4, 2, "programs").startswith("You: 4. Counted: 2 programs. Twice as much")
+    assert "3.00 lanes" in line(None, 3.0, "lanes")
+    assert "3.00 trips: m in" in line(None, 1 + 2, "trips: m in, p and q out", source="Computed")
+
+
 def test_the_source_of_the_truth_can_be_named(line):
     assert line(None, 2.53, "ms", source="Recorded") == "You: no guess yet. Recorded: 2.53 ms."
 
@@ -151,7 +160,7 @@ def test_many_ways_to_write_ten(line, guess):
 
 
 def test_numbers_of_numpy_and_grouped_digits(line):
-    assert line(np.int64(5), 10).startswith("You: 5. Counted: 10.00. Half of it")
+    assert line(np.int64(5), 10).startswith("You: 5. Counted: 10. Half of it")
     assert line("1,073,741,824", 2**30, "bytes").endswith("Right.")
 
 
@@ -186,8 +195,10 @@ def test_a_truth_of_zero(line):
 @pytest.mark.parametrize(
     ("truth", "shown"),
     [
-        (10, "10.00"),
-        (0, "0.00"),
+        (10.0, "10.00"),
+        (10, "10"),
+        (0.0, "0.00"),
+        (0, "0"),
         (0.125, "0.125"),
         (1 / 12, "0.0833"),
         (12.345, "12.35"),
@@ -196,6 +207,7 @@ def test_a_truth_of_zero(line):
         (1234.5, "1,234.50"),
         (3.2e-5, "3.200e-05"),
         (1e18, "1.000e+18"),
+        (10**18, "1,000,000,000,000,000,000"),
     ],
 )
 def test_how_the_truth_is_written(line, truth, shown):

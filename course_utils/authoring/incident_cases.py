@@ -247,13 +247,13 @@ def smallest_dot(k: ModuleType) -> Seen:
 
 
 def inline_asm(k: ModuleType) -> Seen:
-    """Ask each lane for its place in its warp, with one line of PTX."""
+    """Ask each element which thread of its warp holds it, with one line of PTX."""
     import torch
 
     out = torch.full((256,), -1, dtype=torch.int32, device="cuda")
     k.lane_ids[(1,)](out, BLOCK=256)
     lanes = out.tolist()
-    says = f"It runs; the first eight elements are held by lanes {lanes[:8]} of their warp."
+    says = f"It runs; the first eight elements are held by threads {lanes[:8]} of their warp."
     return Seen("right", says, {"lanes": lanes})
 
 
@@ -342,20 +342,29 @@ def initcheck_target(k: ModuleType) -> Seen:
     return Seen("tool output", "ran")
 
 
+NCU_CASES = ("x[:n]", "x[1:n+1]", "odd n")
+NCU_REPEATS = 7
+
+
 def ncu_target(k: ModuleType) -> Seen:
-    """Run GELU on an aligned tensor, and on one that begins 4 bytes later. Runs under ncu."""
+    """Run GELU on each of NCU_CASES, NCU_REPEATS times one after the other. Runs under ncu.
+
+    They are: an aligned tensor, one that begins 4 bytes later, and one element fewer.
+    """
     import torch
 
     n, tile = 2**26, 1024
-    whole = torch.randn(n + 16, device="cuda")
+    whole = torch.randn(n + 1, device="cuda")
     y = torch.empty(n, device="cuda")
-    for x in (whole[:n], whole[1 : n + 1]):
-        k.gelu[(n // tile,)](x, y, n, BLOCK=tile)  # compiles
+    cases = ((whole[:n], n), (whole[1:], n), (whole[:n], n - 1))
+    for x, count in cases:
+        k.gelu[(n // tile,)](x, y, count, BLOCK=tile)  # compiles
     torch.cuda.synchronize()
     torch.cuda.profiler.start()
-    for x in (whole[:n], whole[1 : n + 1]):
-        k.gelu[(n // tile,)](x, y, n, BLOCK=tile)
-        torch.cuda.synchronize()
+    for x, count in cases:
+        for _ in range(NCU_REPEATS):
+            k.gelu[(n // tile,)](x, y, count, BLOCK=tile)
+            torch.cuda.synchronize()
     torch.cuda.profiler.stop()
     return Seen("tool output", "ran")
 

@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from course_utils.authoring.incident_cases import CASES, TARGETS, Case, Seen
+from course_utils.authoring.incident_cases import (
+    CASES,
+    NCU_CASES,
+    NCU_REPEATS,
+    TARGETS,
+    Case,
+    Seen,
+)
 from course_utils.records import incidents
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +55,7 @@ METRICS = {
     "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio": "sectors per load",
     "dram__bytes_read.sum": "bytes read from memory",
     "dram__throughput.avg.pct_of_peak_sustained_elapsed": "memory busy, %",
+    "gpu__time_duration.sum": "duration, ns",
 }
 
 
@@ -285,7 +294,9 @@ def _sanitize(
     if sanitizer is None:
         return Seen("tool output", f"compute-sanitizer is not installed, so no {tool}.")
     try:
-        child = _start(target, kernels, (sanitizer, "--tool", tool), **environment)
+        # Unlimited: by default it stops printing after 100 errors, and would count on.
+        command = (sanitizer, "--tool", tool, "--print-limit", "0")
+        child = _start(target, kernels, command, **environment)
     except subprocess.TimeoutExpired:
         return Seen("tool output", f"{tool} was not done after {CHILD_TIMEOUT_S} s.")
     lines = (child.stdout + child.stderr).splitlines()
@@ -294,7 +305,8 @@ def _sanitize(
         said = clean(" / ".join(lines[-3:]))
         return Seen("tool output", f"{tool} did not work here: {said[:200]}")
     says = f"{words}, {tool} reports {errors[0]} errors."
-    return Seen("tool output", says, {"errors": errors[0]}, sanitizer_excerpt(lines))
+    seen = {"errors": errors[0], "kinds": sanitizer_kinds(lines)}
+    return Seen("tool output", says, seen, sanitizer_excerpt(lines))
 
 
 def sanitizer_excerpt(lines: Sequence[str]) -> list[str]:
@@ -317,6 +329,23 @@ def sanitizer_excerpt(lines: Sequence[str]) -> list[str]:
             break
     summary = [clean(line.removeprefix("=========")) for line in own if "ERROR SUMMARY" in line]
     return [*[line for line in kept if "ERROR SUMMARY" not in line][:6], *summary[:1]]
+
+
+def sanitizer_kinds(lines: Sequence[str]) -> dict[str, int]:
+    """Count compute-sanitizer's errors by their first lines, such as "Invalid __global__ write …".
+
+    Args:
+        lines: all that it wrote. An error's first line is indented by one blank, its details more.
+    """
+    kinds: dict[str, int] = {}
+    for line in lines:
+        head = re.match(
+            r"========= (?=\S)(?!COMPUTE-SANITIZER|ERROR SUMMARY|Target appl|Error: proc)(.*)", line
+        )
+        if head:
+            kind = clean(head[1])
+            kinds[kind] = kinds.get(kind, 0) + 1
+    return kinds
 
 
 def clean(text: str) -> str:
@@ -347,17 +376,43 @@ def _profile(kernels: Path) -> Seen:
         child = _start("ncu", kernels, before)
     except subprocess.TimeoutExpired:
         return Seen("tool output", f"ncu was not done after {CHILD_TIMEOUT_S} s.")
-    rows = list(csv.DictReader(line for line in child.stdout.splitlines() if line[:1] == '"'))
-    if len(rows) != 3:  # a row of units, then one per launch
+    numbers = ncu_medians(child.stdout)
+    if numbers is None:
         said = clean(child.stdout[-300:] + child.stderr[-300:])
         return Seen("tool output", f"ncu did not work here: {said}")
-    _, aligned, shifted = rows
-    numbers = {key: [_number(launch.get(key)) for launch in (aligned, shifted)] for key in METRICS}
-    table = [f"{'':34s}{'x[:n]':>16s}{'x[1:n+1]':>16s}"]
+    table = [f"{'':31s}" + "".join(f"{case:>14s}" for case in NCU_CASES)]
     for key, words in METRICS.items():
-        table.append(f"{words:34s}" + "".join(f"{_show(v):>16s}" for v in numbers[key]))
-    says = "ncu, on GELU over 2^26 floats from an aligned tensor, and from one 4 bytes later:"
-    return Seen("tool output", says, numbers, table)
+        table.append(f"{words:31s}" + "".join(f"{_show(v):>14s}" for v in numbers[key]))
+    says = (
+        "ncu, on GELU over 2^26 floats: from an aligned tensor, from one 4 bytes later, and of "
+        f"one float fewer; medians of {NCU_REPEATS} launches:"
+    )
+    return Seen("tool output", says, {"cases": list(NCU_CASES), **numbers}, table)
+
+
+def ncu_medians(text: str) -> dict[str, list[float | None]] | None:
+    """Return, for each of METRICS, one median for each of NCU_CASES; None where it was not given.
+
+    Args:
+        text: ncu's raw page as CSV: a row of names, one of units, then one for each launch. Other
+            lines do not count.
+
+    Returns:
+        None if there are not as many launches as `ncu_target` makes, or times are not in ns.
+    """
+    rows = list(csv.DictReader(line for line in text.splitlines() if line[:1] == '"'))
+    units, launches = rows[0] if rows else {}, rows[1:]
+    if len(launches) != len(NCU_CASES) * NCU_REPEATS:
+        return None
+    if units.get("gpu__time_duration.sum") not in ("ns", "nsecond"):
+        return None
+
+    def median(key: str, case: int) -> float | None:
+        mine = launches[case * NCU_REPEATS : (case + 1) * NCU_REPEATS]
+        known = [number for launch in mine if (number := _number(launch.get(key))) is not None]
+        return statistics.median(known) if known else None
+
+    return {key: [median(key, case) for case in range(len(NCU_CASES))] for key in METRICS}
 
 
 def _number(text: str | None) -> float | None:

@@ -70,8 +70,9 @@ ADVICE: tuple[tuple[str, str], ...] = (
     ),
     (
         r"Unsupported function referenced",
-        "A kernel can call only what is in triton.language and functions under @triton.jit. Put "
-        "@triton.jit above that function.",
+        "A kernel can call only what is in triton.language and functions under @triton.jit. For a "
+        "function of PyTorch or NumPy take Triton's own, such as tl.exp; put @triton.jit above a "
+        "function of yours.",
     ),
     (
         r"module 'triton\.language' has no attribute '(?P<name>\w+)'",

@@ -194,9 +194,29 @@ def _search(places: np.ndarray, ties: np.ndarray, costs: np.ndarray, pixels: flo
     return best
 
 
+def in_order(heights: Sequence[float], gap: float) -> list[float]:
+    """Deal heights anew where neighbours are closer than ``gap``: from the top, in the order given.
+
+    So the names of lines that end together stand in the order of the lines.
+    """
+    dealt = list(heights)
+    downwards = sorted(range(len(dealt)), key=lambda index: -heights[index])
+    run: list[int] = []
+    for index, lower in itertools.zip_longest(downwards, downwards[1:]):
+        run.append(index)
+        if lower is None or heights[index] - heights[lower] >= gap:
+            for place, height in zip(sorted(run), [heights[i] for i in run], strict=True):
+                dealt[place] = height
+            run = []
+    return dealt
+
+
 def spread(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move label heights apart by at least ``gap`` and keep them between low and high."""
-    order = np.argsort(heights)
+    """Move label heights apart by at least ``gap`` and keep them between low and high.
+
+    Of equal heights the first stays uppermost.
+    """
+    order = sorted(range(len(heights)), key=lambda index: (heights[index], -index))
     moved = np.array(heights, dtype=float)
     for _ in range(200):
         done = True

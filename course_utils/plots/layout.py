@@ -248,9 +248,10 @@ def layout_chart(access: Access, *, title: str | None = None) -> Figure:
 
 
 def _heading(access: Access) -> str:
-    shape = access.layout.shape
+    shape, warps = access.layout.shape, access.layout.num_warps
+    rows = "; on the left each row's first element" if len(shape) == 1 else ""
     cut = f", first {_TILE_ROWS} rows" if math.prod(shape[:-1]) > _TILE_ROWS else ""
     return (
         f"{access.kind} {access.argument or 'by address'}: {' × '.join(map(str, shape))} elements "
-        f"of {access.bits} bits, {access.layout.num_warps} warps{cut}"
+        f"of {access.bits} bits, {warps} warp{'s' * (warps != 1)}{cut}{rows}"
     )

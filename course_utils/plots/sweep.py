@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import offset_copy
 
-from course_utils.plots.labels import spread
+from course_utils.plots.labels import in_order, spread
 from course_utils.plots.style import (
     COLOURS,
     INK,
@@ -70,13 +70,17 @@ def sweep_axes(
     _lay_out_x(axes, sorted({x for s in series for x in s.x}), log_x)
     if log_y:
         axes.set_yscale("log")
+    roles = [line.role if line.role is not None else line.label for line in series]
     spare = iter(_SPARE * 3)
-    ends = []
-    for line in series:
-        role = line.role if line.role is not None else line.label
-        colour, marker = COLOURS.get(role), MARKERS.get(role, "o")
+    below = sum(role not in COLOURS for role in roles)
+    # A ceiling is named before a line that ends beside it, lines in the order given.
+    ends = [(words, axes.get_xlim()[1], y, {}) for words, y in (ceilings or {}).items()]
+    for line, role in zip(series, roles, strict=True):
+        colour, marker, wider = COLOURS.get(role), MARKERS.get(role, "o"), 0
         if colour is None:
             colour, marker = next(spare)
+            below -= 1
+            wider = below  # so that it can be seen on both sides of a later line that covers it
         known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
         measured = line.kind == "measured"
         # None leaves a gap in the line: a missing size is not interpolated over.
@@ -87,7 +91,8 @@ def sweep_axes(
             marker=marker,
             markerfacecolor=colour if measured else PAPER,
             markeredgewidth=1.3,
-            markersize=5.5,
+            markersize=5.5 + 1.2 * wider,
+            linewidth=1.8 + 0.9 * wider,
             linestyle="-" if measured else (0, (4, 2.5)),
             zorder=3,
             clip_on=False,
@@ -112,24 +117,25 @@ def sweep_axes(
     axes.set_axisbelow(True)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
-    for words, height in (ceilings or {}).items():
+    for height in (ceilings or {}).values():
         axes.axhline(height, color=INK, linewidth=1.1, linestyle=(0, (1, 1.5)), zorder=2)
-        ends.append((words, axes.get_xlim()[1], height, {}))
     # Direct labels in the right margin, moved apart where lines end close together.
     points = axes.transData.transform([(x, y) for _, x, y, _ in ends])
-    box = axes.bbox
-    heights = spread(points[:, 1], 13 * pixels, box.y0 + 5 * pixels, box.y1 - 5 * pixels)
+    box, gap = axes.bbox, 13 * pixels
+    wanted = in_order(points[:, 1], gap)
+    heights = spread(wanted, gap, box.y0 + 5 * pixels, box.y1 - 5 * pixels)
     texts = []
     to_data = axes.transData.inverted()
     for (words, _, _, look), (x, y), height in zip(ends, points, heights, strict=True):
         start = box.x1 + 14 * pixels
-        if abs(height - y) > 3 * pixels or start - x > 24 * pixels:
-            tie = to_data.transform([(x + 4 * pixels, y), (start - 6 * pixels, height)])
-            axes.plot(*tie.T, color=MUTED, linewidth=0.6, clip_on=False, zorder=1)
+        # The line's own marker stands before its name, since colour alone never tells lines apart;
+        # a ceiling has none, and is tied to its name where that had to move.
         place = to_data.transform((start, height))
-        # The line's own marker stands before its name: colour alone never tells lines apart.
         if look:
             axes.plot(*place[:, None], markersize=5.5, linestyle="none", clip_on=False, **look)
+        elif abs(height - y) > 3 * pixels:
+            tie = to_data.transform([(x + 4 * pixels, y), (start - 6 * pixels, height)])
+            axes.plot(*tie.T, color=MUTED, linewidth=0.6, clip_on=False, zorder=1)
         shift = offset_copy(axes.transData, figure, x=8 if look else -3, units="points")
         how = {"transform": shift, "va": "center_baseline", "clip_on": False}
         texts.append(axes.text(*place, words, **how))
