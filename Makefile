@@ -3,6 +3,7 @@
 #   make lab LAB_ARGS="--no-browser --port 8890"     arguments for JupyterLab
 #   make test TEST_ARGS="-k meter"                   arguments for pytest
 #   make notebooks NB=notebooks/01_*.ipynb           only these notebooks
+#   make exercises LESSON=04                         only these lessons'
 #   make test PY=python3                             this Python as it is, no .venv
 #   make lab PYTHON=/usr/bin/python3.12              the Python that .venv is made of
 
@@ -30,7 +31,7 @@ THREADS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 PYTEST := -n auto --maxprocesses 8 --dist loadscope \
 	--nbval-lax --nbval-current-env --nbval-cell-timeout 300
 
-.PHONY: help lab test test-versions notebooks shelf check fix record colab clean
+.PHONY: help lab test test-versions notebooks exercises shelf check fix record colab clean
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -60,6 +61,9 @@ test-versions: $(READY) ## run the meter's tests on every supported Triton (down
 notebooks: $(READY) ## execute the lessons in place, without a GPU, and normalise them
 	@$(PY) -m course_utils.authoring.execute $(NB)
 
+exercises: $(READY) ## generate exercises/ from solutions/, with nbgrader
+	@$(PY) -m course_utils.authoring.exercises $(LESSON)
+
 shelf: $(READY) ## export the lessons' kernels to course_utils/kernels/
 	@$(PY) -m course_utils.authoring.export
 
@@ -75,6 +79,7 @@ record: $(READY) ## time the course's benchmarks on this machine's GPU
 colab: $(READY) ## set the repository's address: make colab REPO=owner/name
 	@$(if $(filter undefined,$(origin REPO)),echo "Say which: make colab REPO=owner/name" >&2; exit 2)
 	@$(PY) -m course_utils.authoring.colab -- "$$REPO"
+	@$(PY) -m course_utils.authoring.exercises
 
 clean: ## remove what make has built: .venv, caches
 	@rm -rf $(VENV) build .pytest_cache .ruff_cache *.egg-info

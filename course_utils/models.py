@@ -1,4 +1,4 @@
-"""Pure formulas of the course: the roofline, what a tile of a matmul costs, occupancy.
+"""Pure formulas of the course: the roofline, what tiles of a matmul or of rows cost, occupancy.
 
 Units everywhere: bytes, FLOP, seconds, bytes/s, FLOP/s, FLOP/byte. A fused multiply-add is 2 FLOP.
 Nothing here measures or imports anything; every function is arithmetic on its arguments, and
@@ -225,6 +225,87 @@ def tile_footprint(
     itemsize = _count("itemsize", itemsize, "bytes per element")
     stages = _count("stages", stages, "pipeline stages")
     return (block_m + block_n) * block_k * itemsize * stages
+
+
+@dataclass(frozen=True)
+class RowTraffic:
+    """What a kernel that reduces rows asks of memory; see `row_traffic`.
+
+    Attributes:
+        programs: of the launch.
+        steps: of each program's loop beyond the tile that it keeps; 0 without one.
+        bytes_read: requested bytes of loads.
+        bytes_written: requested bytes of stores.
+        compulsory_bytes: each distinct address once, read and written.
+        masked_lanes_read: lanes of loads that lie beyond the matrix.
+        masked_lanes_written: lanes of stores that lie beyond it.
+    """
+
+    programs: int
+    steps: int
+    bytes_read: int
+    bytes_written: int
+    compulsory_bytes: int
+    masked_lanes_read: int
+    masked_lanes_written: int
+
+
+def row_traffic(
+    rows: int,
+    columns: int,
+    itemsize: int,
+    *,
+    tile_rows: int,
+    tile_columns: int,
+    step: int = 0,
+    again: bool = False,
+) -> RowTraffic:
+    """Return the traffic of a kernel that reduces each row and writes a row of the same length.
+
+    A program reads a tile of whole rows and writes it; with `again` it reads the tile twice. With a
+    `step`, it has one row, of which it keeps tile_columns; the rest it reads twice, in tiles of
+    `step` columns, and writes once. The last tile in each direction may stand over the edge.
+
+    Args:
+        rows: of the matrix.
+        columns: of the matrix.
+        itemsize: bytes per element, of input and output.
+        tile_rows: rows of a program; 1 with a step.
+        tile_columns: columns of the tile; at least `columns`, unless there is a step.
+        step: columns of each step of the loop; 0: no loop.
+        again: read the tile a second time; not with a step.
+
+    Raises:
+        ValueError: if a size is not an integer of at least 1 (0 is allowed for `step`), or the
+            tiles do not cover the rows as described.
+    """
+    rows, columns = _count("rows", rows, "rows"), _count("columns", columns, "columns")
+    itemsize = _count("itemsize", itemsize, "bytes per element")
+    tile_rows = _count("tile_rows", tile_rows, "rows of a tile")
+    tile_columns = _count("tile_columns", tile_columns, "columns of a tile")
+    step = _count("step", step, "columns of a step; 0 for no loop") if step != 0 else 0
+    if step and (tile_rows != 1 or again):
+        raise ValueError("with a step a program has one row (tile_rows=1), and again=False.")
+    if not step and tile_columns < columns:
+        raise ValueError(
+            f"a tile of {tile_columns} columns does not hold a row of {columns}: "
+            "give a wider tile, or a step."
+        )
+    programs = -(-rows // tile_rows)
+    rest = max(columns - tile_columns, 0)
+    steps = -(-rest // step) if step else 0
+    tile_masked = programs * tile_rows * tile_columns - rows * (columns - rest)
+    rest_masked = rows * (steps * step - rest)
+    passes = 2 if again else 1
+    return RowTraffic(
+        programs,
+        steps,
+        rows * (passes * (columns - rest) + 2 * rest) * itemsize,
+        rows * columns * itemsize,
+        2 * rows * columns * itemsize,
+        passes * tile_masked + 2 * rest_masked,
+        tile_masked + rest_masked,
+    )
 
 
 # What NVIDIA's hardware gives out in units, by cuda_occupancy.h: the functions

@@ -211,6 +211,10 @@ def test_readable_identifiers_stay_and_all_are_unique():
     assert [cell.id for cell in again.cells] == [cell.id for cell in made.cells]
 
 
+def test_an_identifier_may_hold_the_name_of_a_task():
+    assert form(markdown("Text", "task-scale_add")).cells[0].id == "task-scale_add"
+
+
 def test_empty_cells_go_and_code_is_formatted():
     made = form(code("x = {'a':1}\n\n"), code("   ", cell_id="empty"), markdown("\n", "blank"))
     assert [cell.source for cell in made.cells] == ['x = {"a": 1}']

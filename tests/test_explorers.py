@@ -30,7 +30,7 @@ if importlib.util.find_spec("triton") is None:
 import course_utils  # noqa: E402
 from course_utils import examples, explorers, gpus, records  # noqa: E402
 
-NAMES = ["trips", "roofline", "fusion", "block"]
+NAMES = ["trips", "roofline", "fusion", "block", "rows"]
 PORTABLE = (
     widgets.IntSlider,
     widgets.SelectionSlider,
@@ -44,6 +44,16 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 UNARY = ("scale", "bias", "gelu", "gain", "shift")
 TICKS = {name: False for name in (*UNARY, "row_bias", "residual", "transpose", "contiguous")}
 CHAIN = {**TICKS, **dict.fromkeys(UNARY, True)}
+# case, columns, rows of a program, columns kept, warps, milliseconds of 2^28 floats
+SOFTMAX_PLANS = [
+    ("one_row", 2**16, 1, 2**16, 32, 0.8),
+    ("rows", 256, 4, 256, 1, 0.51),
+    ("once", 2**14, 1, 2**14, 16, 0.52),
+    ("again", 2**14, 1, 2**14, 16, 0.5),
+    ("long", 2**16, 1, 2**12, 32, 0.7),
+    ("long", 2**16, 1, 2**14, 32, 0.64),
+    ("long", 2**16, 1, 2**15, 32, 0.66),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,6 +98,14 @@ def record(no_records, tmp_path):
         row("block_sweep", "chain", {"block": block, "num_warps": warps, **large}, time, 8 * 2**28)
         for block, warps, time in ((64, 1, 2.5), (1024, 1, 0.6), (64, 4, 2.6), (1024, 4, 0.5))
     ]
+    for case, columns, took in (("eager", 256, 0.6), ("eager", 2**16, 1.0), ("ours", 2**16, 0.625)):
+        parameters = {"rows": 2**28 // columns, "columns": columns, "dtype": "float32"}
+        parameters["op"] = "softmax"
+        document["rows"].append(row("reductions", case, parameters, took, 8 * 2**28))
+    for case, columns, rows, kept, warps, took in SOFTMAX_PLANS:
+        parameters = {"rows": 2**28 // columns, "columns": columns, "dtype": "float32"}
+        parameters |= {"rows_per_program": rows, "kept": kept, "warps": warps}
+        document["rows"].append(row("softmax_plans", case, parameters, took, 8 * 2**28))
     (tmp_path / "h200.json").write_text(json.dumps(document), encoding="utf-8")
     return records.load("h200")
 
@@ -130,21 +148,28 @@ def test_controls_are_of_the_kinds_that_every_front_end_has(explorer):
 
 
 def test_every_control_redraws_when_its_value_is_set_in_python(explorer):
-    for name in explorer.controls:
+    for name, control in explorer.controls.items():
+        if len(choices(control)) == 1:
+            continue  # what another control has decided
         before = explorer.image.value
         said = explorer.message.value
-        explorer.controls[name].value = other_value(explorer, name)
+        control.value = other_value(explorer, name)
         assert (explorer.image.value, explorer.message.value) != (before, said), name
 
 
 def test_set_redraws_once_and_comes_back(explorer):
+    before, picture = explorer.parameters, explorer.image.value
+    for name, control in explorer.controls.items():
+        if len(choices(control)) > 1:
+            control.value = other_value(explorer, name)
+    changed = explorer.parameters
+    explorer.set(**before)
+    assert explorer.image.value == picture
     drawn = []
     draw = explorer.draw
     explorer.draw = lambda **parameters: (drawn.append(parameters), draw(**parameters))[1]
-    before, picture = explorer.parameters, explorer.image.value
-    changed = {name: other_value(explorer, name) for name in explorer.controls}
     explorer.set(**changed)
-    assert len(drawn) == 1 and drawn[0] == explorer.parameters
+    assert drawn == [changed] and explorer.parameters == changed
     assert explorer.image.value != picture
     explorer.set(**before)
     assert explorer.image.value == picture
@@ -219,6 +244,10 @@ def test_a_redraw_takes_less_than_150_ms(name):
         "roofline": [{"gpu": "b200", "dtype": "fp8"}, {"gpu": "t4"}],
         "fusion": [{"ops": 16, "fused": 2}, {"fused": 1}],
         "block": [{"block": 64, "size": 2**28}, {"warps": 16, "gpu": "t4"}],
+        "rows": [
+            {"columns": 50_257, "design": "loop", "kept": 16384, "step": 512},
+            {"columns": 1000, "design": "several rows", "rows": 16},
+        ],
     }[name]
     for change in slowest:
         explorer.set(**change)  # counting is done once and kept
@@ -257,6 +286,13 @@ CROWDED = [
     ("block", {"block": 16384, "warps": 1, "size": 1000}),
     ("block", {"block": 128, "warps": 16, "size": 2**20 + 1, "gpu": "rtx5090"}),
     ("block", {"warps": 1, "size": 100_003, "gpu": "mi300x"}),
+    ("rows", {}),
+    ("rows", {"columns": 50_257, "kept": 16384, "step": 4096, "warps": 16}),
+    ("rows", {"columns": 2**17, "kept": 128, "step": 128, "warps": 1, "gpu": "rtx5090"}),
+    ("rows", {"columns": 50_257, "design": "several rows", "rows": 16, "gpu": "h100_pcie"}),
+    ("rows", {"columns": 1000, "design": "several rows", "rows": 16, "dtype": "bfloat16"}),
+    ("rows", {"columns": 256, "design": "plan_for", "dtype": "bfloat16"}),
+    ("rows", {"columns": 2**14, "design": "read again", "warps": 16}),
 ]
 
 
@@ -689,3 +725,211 @@ def test_the_recorded_sweep_is_shown_where_there_is_one(record):
     assert "recorded on" not in explorer.message.value
     explorer.set(gpu="t4")
     assert "no sweep was recorded on this GPU" in words(explorer.figure())
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+# Each on a matrix so small that the interpreter is quick: the sizes, then the plan's fields.
+PLANS = [
+    (4, 256, {"rows": 1, "columns": 256}),
+    (7, 200, {"rows": 4, "columns": 256}),
+    (2, 3, {"rows": 8, "columns": 4}),
+    (5, 1000, {"rows": 2, "columns": 1024, "again": True}),
+    (3, 1024, {"rows": 1, "columns": 256, "tile": 256}),
+    (3, 1000, {"rows": 1, "columns": 256, "tile": 512}),
+    (2, 200, {"rows": 1, "columns": 256, "tile": 128}),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("rows", "columns", "fields"), PLANS)
+def test_the_formula_of_rows_is_what_the_meter_counts(rows, columns, fields, dtype):
+    from course_utils import models
+    from course_utils.kernels.reductions import Plan, softmax
+
+    plan = Plan(warps=1, **fields)
+    x = torch.randn(rows, columns, device=course_utils.machine().device).to(getattr(torch, dtype))
+    y = torch.empty_like(x)
+    with course_utils.Meter() as meter:
+        softmax(x, out=y, plan=plan)
+    traffic = models.row_traffic(
+        rows,
+        columns,
+        x.element_size(),
+        tile_rows=plan.rows,
+        tile_columns=plan.columns,
+        step=plan.tile,
+        again=plan.again,
+    )
+    (launch,) = meter.launches
+    counted = launch.traffic
+    assert not meter.findings and launch.grid[0] == traffic.programs
+    for name in ("bytes_read", "bytes_written", "masked_lanes_read", "masked_lanes_written"):
+        assert getattr(counted, name) == getattr(traffic, name), name
+    assert counted.compulsory_bytes == traffic.compulsory_bytes
+
+
+def rows_of(width: int, gpu: str = "h200", **fields):
+    """What the explorer makes of a plan with these fields, on rows of float32."""
+    from course_utils.explorers import rows
+    from course_utils.kernels.reductions import Plan
+
+    return rows.division(width, "float32", Plan(**fields), gpus.gpu(gpu))
+
+
+def test_figures_of_a_division():
+    found = rows_of(50_257, rows=1, columns=2**15, warps=32, tile=2**13)
+    assert (found.rows, found.traffic.programs, found.traffic.steps) == (5341, 5341, 3)
+    assert (found.lanes, found.held, found.numbers) == (57_344, 40_960, 40)
+    assert (found.registers, found.room, found.spills) == (64, 64, False)
+    assert (found.resident, found.resident_warps) == (1, 32)
+    # A loop that has nothing left to do holds no tile of it.
+    assert rows_of(256, rows=1, columns=256, warps=1, tile=256).held == 256
+    assert rows_of(256, rows=1, columns=256, warps=4).numbers == 2
+    assert rows_of(256, rows=1, columns=256, warps=32).numbers == 1
+    assert rows_of(2**13, rows=1, columns=2**13, warps=8, registers=40).spills
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields"),
+    [
+        (256, {"rows": 4, "columns": 256, "warps": 1}),
+        (2**13, {"rows": 1, "columns": 2**13, "warps": 1}),
+        (2**13, {"rows": 1, "columns": 2**13, "warps": 4}),
+        (2**15, {"rows": 1, "columns": 2**15, "warps": 32}),
+        (2**16, {"rows": 1, "columns": 2**16, "warps": 32}),
+        (2**16, {"rows": 1, "columns": 2**16, "warps": 32, "again": True}),
+        (2**16, {"rows": 1, "columns": 2**14, "warps": 32, "tile": 2**13}),
+        (2**16, {"rows": 1, "columns": 2**15, "warps": 32, "tile": 2**13}),
+        (2**17, {"rows": 1, "columns": 2**16, "warps": 32, "tile": 2**13}),
+    ],
+)
+def test_the_compiler_spills_where_the_explorer_says_so(columns, fields):
+    from course_utils.compiler import compile_for
+    from course_utils.kernels import reductions
+
+    plan, found = reductions.Plan(**fields), rows_of(columns, **fields)
+    if plan.tile:
+        lanes = min(128 * plan.warps, plan.columns, plan.tile)
+        tiles = {"KEPT": plan.columns, "TILE": plan.tile, "LANES": lanes}
+        kernel, sizes = reductions.softmax_long_kernel, [columns]
+    else:
+        tiles = {"ROWS": plan.rows, "COLUMNS": plan.columns, "AGAIN": plan.again}
+        kernel, sizes = reductions.softmax_kernel, [4096, columns]
+    args = ["*fp32", "*fp32", *sizes, columns, columns]
+    compiled = compile_for(kernel, args, "h200", EVEN=True, **tiles, **plan.options())
+    assert (compiled.spills > 0) == found.spills
+    if not found.spills:
+        assert compiled.registers == pytest.approx(found.registers, abs=10)
+
+
+def offered(explorer: Explorer, name: str) -> list:
+    return list(choices(explorer.controls[name]))
+
+
+def test_a_design_leaves_to_choose_what_it_does_not_fix():
+    explorer = make("rows")
+    assert explorer.parameters["kept"] == 2**15 and explorer.parameters["step"] == 2**13
+    assert offered(explorer, "rows") == [1]
+    assert max(offered(explorer, "kept")) == 2**15  # one fewer step than none
+    explorer.set(columns=256, design="several rows")
+    assert offered(explorer, "rows") == [2, 4, 8, 16] and explorer.parameters["rows"] == 4
+    assert (offered(explorer, "kept"), offered(explorer, "step")) == ([256], [0])
+    explorer.set(columns=50_257, design="one row")
+    assert (offered(explorer, "rows"), offered(explorer, "kept")) == ([1], [2**16])
+    explorer.set(columns=2**17, design="several rows")
+    assert offered(explorer, "rows") == [2, 4, 8]  # 2^20 numbers are Triton's largest tile
+    explorer.set(columns=256, design="loop")
+    assert (offered(explorer, "kept"), offered(explorer, "step")) == ([128], [128])
+    assert "mi300x" not in offered(explorer, "gpu")
+
+
+def test_plan_for_is_the_shelfs_own_plan():
+    from course_utils.explorers import rows
+    from course_utils.kernels.reductions import plan_for
+
+    explorer = make("rows")
+    for columns, dtype in itertools.product(rows.WIDTHS, rows.ITEMSIZES):
+        explorer.set(columns=columns, dtype=dtype, design="plan_for")
+        planned = plan_for("softmax", columns, rows.ITEMSIZES[dtype])
+        shown = explorer.parameters
+        assert (shown["rows"], shown["kept"], shown["warps"]) == planned[:3]
+        assert shown["step"] == planned.tile
+        del shown["gpu"]
+        assert rows.plan(**shown) == planned
+
+
+def test_masked_lanes_and_trips_are_said_in_words():
+    explorer = make("rows")
+    assert "4,096 programs of 1 row each, with 32 warps" in explorer.message.value
+    assert "2.50 trips are requested, 2.00 are of distinct bytes" in explorer.message.value
+    assert "Masked lanes: none." in explorer.message.value
+    explorer.set(columns=50_257)
+    assert "Masked lanes: 7,087 of 57,344 in a row (12 % of all lanes)" in explorer.message.value
+    explorer.set(columns=1000, design="several rows", rows=16, warps=4)
+    missing = "24 of 1,024 in a row, 13 rows of the last program (2.3 % of all lanes)"
+    assert (
+        missing in explorer.message.value and "2.00 trips are requested" in explorer.message.value
+    )
+    explorer.set(columns=2**14, design="read again")
+    assert "a program reads its tile twice. 3.00 trips" in explorer.message.value
+    explorer.set(columns=2**16, design="one row", warps=32)
+    assert "about 88 a thread; room for 64: it spills" in explorer.message.value
+
+
+def test_programs_stand_in_bands_of_their_own():
+    explorer = make("rows")
+    shown = [word for word in words(explorer.figure()) if word.startswith("program ")]
+    assert shown == ["program 0", "program 1", "program 4,095"]
+    assert {"column 0", "65,536"} <= set(words(explorer.figure()))
+    steps = "read twice: 32,768, 4 steps of 8,192"
+    assert {"kept in registers: 32,768 columns", steps} <= set(words(explorer.figure()))
+    explorer.set(columns=1000)
+    assert "masked lanes" in words(explorer.figure())
+
+
+@pytest.mark.parametrize(
+    ("changed", "rate"),
+    [
+        ({}, "3.44 TB/s"),  # what plan_for chooses, so "ours", which was recorded with the others
+        ({"design": "plan_for"}, "3.44 TB/s"),
+        ({"design": "one row"}, "2.68 TB/s"),
+        ({"kept": 2**14}, "3.36 TB/s"),
+        ({"kept": 2**12, "step": 2**12}, "3.07 TB/s"),
+        ({"columns": 256, "design": "several rows", "warps": 1}, "4.21 TB/s"),
+        ({"columns": 2**14, "design": "one row", "warps": 16}, "4.13 TB/s"),
+        ({"columns": 2**14, "design": "read again", "warps": 16}, "4.29 TB/s"),
+        ({"kept": 2**12}, None),  # recorded in steps of 4096
+        ({"warps": 16}, None),
+        ({"columns": 2**17}, None),
+        ({"dtype": "float16"}, None),
+        ({"columns": 256, "design": "several rows", "rows": 8, "warps": 1}, None),
+        ({"gpu": "t4"}, None),
+    ],
+)
+def test_a_rate_stands_beside_exactly_the_design_that_was_recorded(record, changed, rate):
+    explorer = make("rows")
+    explorer.set(**changed)
+    said, shown = explorer.message.value, words(explorer.figure())
+    if rate is None:
+        assert "Nothing was recorded of this design at this width" in said
+        assert not any(word.startswith("ringed") for word in shown)
+    else:
+        assert f"Distinct bytes moved at {rate}, {record.label}." in said
+        assert f"ringed: this design, {rate}" in shown
+        assert "softmax recorded on NVIDIA H200, TB/s" in shown
+
+
+def test_without_a_record_of_softmax_the_chart_says_so(record, tmp_path):
+    explorer = make("rows")
+    explorer.set(gpu="t4")
+    missing = {"no softmax was recorded", "of float32, on the T4"}
+    assert missing <= set(words(explorer.figure()))
+    explorer.set(gpu="h200", dtype="float16")
+    assert "of float16, on the H200 SXM" in words(explorer.figure())
+    path = tmp_path / "h200.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    softmax = ("reductions", "softmax_plans")
+    document["rows"] = [row for row in document["rows"] if row["benchmark"] not in softmax]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert "of float32, on the H200 SXM" in words(make("rows").figure())

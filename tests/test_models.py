@@ -178,3 +178,35 @@ def test_numpy_numbers_are_numbers():
     numpy = pytest.importorskip("numpy")
     assert models.tile_intensity(numpy.int64(32), numpy.int32(32), itemsize=4) == 8.0
     assert models.attainable(numpy.float32(1.0), 8.0, 2.0) == 2.0
+
+
+def test_row_traffic_by_hand():
+    # 3 rows of 1000 in programs of two rows of 1024: 24 lanes stand over in each row, and a row.
+    traffic = models.row_traffic(3, 1000, 4, tile_rows=2, tile_columns=1024, again=True)
+    assert (traffic.programs, traffic.steps) == (2, 0)
+    assert (traffic.bytes_read, traffic.bytes_written) == (2 * 12_000, 12_000)
+    assert traffic.compulsory_bytes == 24_000
+    assert traffic.masked_lanes_written == 3 * 24 + 1024
+    assert traffic.masked_lanes_read == 2 * traffic.masked_lanes_written
+    # 256 columns kept, 744 in three steps of 256, which are 768.
+    traffic = models.row_traffic(3, 1000, 2, tile_rows=1, tile_columns=256, step=256)
+    assert (traffic.programs, traffic.steps) == (3, 3)
+    assert traffic.bytes_read == 3 * (256 + 2 * 744) * 2
+    assert traffic.masked_lanes_read == 2 * traffic.masked_lanes_written == 2 * 3 * 24
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"tile_columns": 512}, "a tile of 512 columns does not hold a row of 1000"),
+        ({"step": 256, "tile_rows": 2}, "with a step a program has one row"),
+        ({"step": 256, "again": True}, "with a step a program has one row"),
+        ({"step": -1}, "step must be an integer of at least 1"),
+        ({"rows": 0}, "rows must be an integer of at least 1"),
+        ({"itemsize": 2.0}, "itemsize must be an integer of at least 1"),
+    ],
+)
+def test_row_traffic_refuses_what_covers_no_row(changed, message):
+    sizes = {"rows": 3, "columns": 1000, "itemsize": 4, "tile_rows": 1, "tile_columns": 1024}
+    with pytest.raises(ValueError, match=message):
+        models.row_traffic(**{**sizes, **changed})

@@ -51,6 +51,12 @@ def test_every_pin_is_one_exact_version(pins):
         assert not requirement.url and not requirement.marker, name
 
 
+def test_one_environment_holds_every_extra(direct, project):
+    """`make` installs the `dev` extra: pins that do not go together would show there."""
+    (held,) = [found.extras for extra, found in direct if extra == "dev" and own(found, project)]
+    assert held == set(project["optional-dependencies"]) - {"dev"}
+
+
 def test_every_direct_dependency_is_pinned_within_its_range(direct, pins, project):
     for _, requirement in direct:
         if own(requirement, project):

@@ -36,7 +36,8 @@ CELL_METADATA = ("tags", "nbgrader", "editable", "deletable")
 
 # nbformat, JupyterLab and Colab make up identifiers: 8 hexadecimal digits, a UUID, 12 characters.
 MADE_UP_ID = re.compile(r"[0-9a-f]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-READABLE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+# Hyphens between words; underscores in what is named after a task.
+READABLE_ID = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")
 ID_LENGTH = 48
 
 # What setup() prints names the machine: its CPU, how its GPU is hidden, its build of torch.

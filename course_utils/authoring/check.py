@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from course_utils.authoring import canonical, colab, export, notebooks, readme, rules
+from course_utils.authoring import canonical, colab, exercises, export, notebooks, readme, rules
 from course_utils.authoring.notebooks import ROOT, NotebookError
 
 
@@ -87,6 +87,22 @@ def shelf(root: Path) -> list[str]:
         return [str(error)]
 
 
+def solutions(root: Path) -> list[str]:
+    """Solution notebooks in which something differs from the tasks that they solve."""
+    try:
+        return [f"{name}: not what its tasks say" for name in exercises.outdated(root)]
+    except NotebookError as error:
+        return [str(error)]
+
+
+def exercises_fresh(root: Path) -> list[str]:
+    """Files of exercises/ that are not what nbgrader makes of the solutions."""
+    try:
+        return [f"{name}: not what the solutions make" for name in exercises.stale(root)]
+    except (NotebookError, colab.SettingError) as error:
+        return [str(error)]
+
+
 def address(root: Path) -> list[str]:
     """Files whose badge or set-up cell does not show the repository's address."""
     try:
@@ -118,12 +134,19 @@ CHECKS = (
         "edit these cells, then make notebooks",
     ),
     Check("shelf: course_utils/kernels/", shelf, "make shelf"),
+    Check("solutions: what tasks say", solutions, "make fix"),
+    Check(
+        "solutions: rules for exercises",
+        exercises.breaches,
+        "edit these cells or tasks, then make exercises",
+    ),
+    Check("exercises: generated", exercises_fresh, "make exercises"),
     Check("README: map and picture", readme.stale, "make fix"),
 )
 
 
 def fix(root: Path = ROOT) -> None:
-    """Repair what needs no execution: lint, format, canonical form, badges, the shelf, README.
+    """Repair what needs no execution: lint, format, notebooks' form, exercises, shelf, README.
 
     Raises `NotebookError`, `colab.SettingError` and `readme.MarkError`.
     """
@@ -136,6 +159,8 @@ def fix(root: Path = ROOT) -> None:
             print(f"{notebooks.name(path)}: rewritten in canonical form")
     for name in export.write(root):
         print(f"{name}: exported")
+    for name in exercises.write(root):
+        print(f"{name}: written")
     for name in readme.write(root):
         print(f"{name}: rendered")
 

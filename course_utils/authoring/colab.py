@@ -97,13 +97,16 @@ def link(path: str, name: str) -> str:
 def rendered(
     notebook: nbformat.NotebookNode, path: Path, name: str | None, root: Path = notebooks.ROOT
 ) -> nbformat.NotebookNode:
-    """Put badge and set-up cell into the notebook (which is changed and returned)."""
+    """Put badge and set-up cell into the notebook (which is changed and returned).
+
+    A solution has no badge: in Colab one opens the exercise that is made of it.
+    """
     where = path.resolve().relative_to(root)
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") != notebooks.BADGE_ID]
     for cell in notebook.cells:
         if notebooks.is_setup(cell):
             cell.source = setup_cell(name, root)
-    if name:
+    if name and where.parts[0] != "solutions":
         badge = nbformat.v4.new_markdown_cell(BADGE.format(link=link(where.as_posix(), name)))
         badge.id = notebooks.BADGE_ID
         notebook.cells.insert(0, badge)

@@ -20,6 +20,12 @@ OLDEST = (3, 11)
 # beside it, and 1.5 GB in pip's own cache. (With a CPU build of torch: 2.2 GB.)
 FREE_GB = 9
 HELP = "See 'Troubleshooting' in README.md."
+# Extensions of JupyterLab that start disabled: Jupyter's news, and what comes with nbgrader.
+QUIET = (
+    "@jupyterlab/apputils-extension:announcements",
+    "@jupyter/nbgrader",
+    "@jupyter-notebook/lab-extension",
+)
 
 
 class SetupError(Exception):
@@ -120,14 +126,12 @@ def _runs(python):
 
 
 def _quieten(venv):
-    """Keep JupyterLab from asking every newcomer whether it may fetch Jupyter's news."""
+    """Show newcomers JupyterLab as it is: no question about news, no buttons for instructors."""
     folder = os.path.join(venv, "etc", "jupyter", "labconfig")
     if not os.path.isdir(folder):
         os.makedirs(folder)
     with open(os.path.join(folder, "page_config.json"), "w") as file:
-        json.dump(
-            {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}, file
-        )
+        json.dump({"disabledExtensions": dict.fromkeys(QUIET, True)}, file)
 
 
 def main():

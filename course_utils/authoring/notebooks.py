@@ -33,6 +33,12 @@ def lessons(root: Path = ROOT) -> list[Path]:
     return sorted(p for p in (root / "notebooks").glob("*.ipynb") if LESSON.fullmatch(p.name))
 
 
+def solutions(root: Path = ROOT) -> list[Path]:
+    """The solutions of the lessons' tasks: solutions/NN_name/NN_name.ipynb."""
+    found = sorted((root / "solutions").glob("*/*.ipynb"))
+    return [p for p in found if LESSON.fullmatch(p.name) and p.stem == p.parent.name]
+
+
 def name(path: Path, root: Path = ROOT) -> str:
     """The notebook's path as people write it: relative to the course's folder."""
     path = Path(path).resolve()

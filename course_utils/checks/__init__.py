@@ -107,7 +107,7 @@ def run(
     return verdict
 
 
-def __getattr__(name: str) -> Callable[[Any], Verdict]:
+def __getattr__(name: str) -> Callable[[Any], Verdict | None]:
     """Make ``check_<task>`` and ``grade_<task>``."""
     kind, _, of = name.partition("_")
     if kind not in ("check", "grade") or not of:
@@ -123,27 +123,30 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *(f"check_{name}" for name, _ in _modules())])
 
 
-def _check(chosen: Task) -> Callable[[Any], Verdict]:
-    def check(answer: Any) -> Verdict:
-        verdict = run(chosen.name, answer)
-        if not verdict.passed and os.environ.get(UNDER_NBGRADER):
-            raise CheckFailedError(f"\n{verdict}")
-        return verdict
+def _check(chosen: Task) -> Callable[[Any], Verdict | None]:
+    def check(answer: Any) -> Verdict | None:
+        graded = UNDER_NBGRADER in os.environ
+        verdict = run(chosen.name, answer, record=not graded)
+        return _for_points(verdict) if graded else verdict
 
     return _named(check, f"check_{chosen.name}", chosen, "Check")
 
 
-def _grade(chosen: Task) -> Callable[[Any], Verdict]:
-    def grade(answer: Any) -> Verdict:
-        verdict = run(chosen.name, answer, fresh=True, record=False)
-        if not verdict.passed:
-            raise CheckFailedError(f"\n{verdict}")
-        return verdict
+def _grade(chosen: Task) -> Callable[[Any], None]:
+    def grade(answer: Any) -> None:
+        _for_points(run(chosen.name, answer, fresh=True, record=False))
 
     return _named(grade, f"grade_{chosen.name}", chosen, "Grade, on fresh inputs,")
 
 
-def _named(function: Any, name: str, chosen: Task, verb: str) -> Callable[[Any], Verdict]:
+def _for_points(verdict: Verdict) -> None:
+    """Raise where an answer did not pass; return nothing, for nbgrader takes that for points."""
+    if not verdict.passed:
+        raise CheckFailedError(f"\n{verdict}")
+    print(verdict)
+
+
+def _named(function: Any, name: str, chosen: Task, verb: str) -> Any:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{verb} an answer to the task {chosen.name!r}: {chosen.title}."
     return function

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from course_utils.explorers.block import block_explorer
     from course_utils.explorers.fusion import fusion_explorer
     from course_utils.explorers.roofline import roofline_explorer
+    from course_utils.explorers.rows import rows_explorer
     from course_utils.explorers.trips import trips_explorer
 
 _NAMES = {
@@ -22,6 +23,7 @@ _NAMES = {
     "roofline_explorer": "roofline",
     "fusion_explorer": "fusion",
     "block_explorer": "block",
+    "rows_explorer": "rows",
 }
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "block_explorer",
     "fusion_explorer",
     "roofline_explorer",
+    "rows_explorer",
     "trips_explorer",
 ]
 

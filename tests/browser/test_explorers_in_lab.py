@@ -31,7 +31,7 @@ import nbformat  # noqa: E402
 from playwright.sync_api import Locator, Page, expect, sync_playwright  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("trips", "roofline", "fusion", "block")
+NAMES = ("trips", "roofline", "fusion", "block", "rows")
 # Chromium as it comes asks its maker for updates and experiments; a test talks to no one.
 FLAGS = (
     "--no-sandbox",
@@ -252,6 +252,15 @@ def test_explorers_redraw_in_jupyterlab_by_keyboard(page: Page, lab: Lab, tmp_pa
     assert stops.count("checkbox") == 10  # nine ops and "in place"
     assert stops.count("slider") == 1
     assert stops.count("select-one") == 1  # GPU
+
+    rows = cells.nth(1 + NAMES.index("rows"))
+    a_program = rows.locator("select").first.locator("option")
+    expect(a_program).to_have_count(1)  # a loop has one row
+    rows.get_by_role("button", name="several rows").focus()
+    page.keyboard.press("Space")
+    expect(a_program).to_have_text(["2", "4", "8"])
+    expect(rows.locator(".widget-html [aria-live]")).to_contain_text("programs of 4 rows each")
+    rows.screenshot(path=tmp_path / "rows_several.png")
 
     page.evaluate(
         "void window.jupyterapp.commands.execute("

@@ -19,7 +19,7 @@ SEED = 20_261_130
 TIME_LIMIT = 60.0
 
 
-def tests_of(lesson: str) -> tuple[Callable, ...]:
+def lesson_tests(lesson: str) -> tuple[Callable, ...]:
     """Return the tests of a lesson's tasks: right answers, wrong answers, what all must have."""
     tasks = checks.tasks(lesson)
     assert tasks, f"lesson {lesson} has no tasks"
@@ -42,8 +42,9 @@ def tests_of(lesson: str) -> tuple[Callable, ...]:
     def test_task_is_complete(task):
         assert len(task.hints) == 3
         assert 1 <= task.minutes <= 45
-        names = [name for _, name, _ in wrong_answers(task)]
-        assert len(names) == len(set(names)), "two mistakes with one name"
+        for part in getattr(task, "questions", [task]):
+            names = [wrong.name for wrong in getattr(part, "slips", None) or part.mistakes]
+            assert len(names) == len(set(names)), "two mistakes with one name"
         if task.kind in ("kernel", "repair", "function"):
             assert len(task.mistakes) >= 6
             assert len(task.alternatives) >= 3
@@ -98,7 +99,7 @@ def wrong_answers(task) -> list[tuple]:
     if isinstance(task, QuestionTask):
         answers = right_dict(task)
         return [
-            (task, slip.name, {**answers, question.name: wrong_value(question, slip)})
+            (task, slip.name, {**answers, question.name: slip.answer})
             for question in task.questions
             for slip in question.slips
         ]
@@ -114,20 +115,11 @@ def _touched(task, mistake):
 
 
 def right_dict(task: QuestionTask) -> dict:
-    """Return the right answers to a task's questions."""
-    return {question.name: right_value(question) for question in task.questions}
-
-
-def right_value(question):
-    """Return the right answer to a question; a formula is its first alias."""
-    if isinstance(question, Number) and question.letters:
-        return question.aliases[0]
-    return question.truth()
-
-
-def wrong_value(question, slip):
-    """Return a slip's answer."""
-    return slip.value
+    """Return the right answers to a task's questions, of a formula its first alias."""
+    return {
+        question.name: question.aliases[0] if question.aliases else question.truth()
+        for question in task.questions
+    }
 
 
 def _each(what: str, answers: list[tuple]):

@@ -1,5 +1,5 @@
 """Lesson 05's tasks."""
 
-from task_tests import tests_of
+from task_tests import lesson_tests
 
-test_right, test_mistakes, test_complete, test_untouched = tests_of("05")
+test_right, test_mistakes, test_complete, test_untouched = lesson_tests("05")

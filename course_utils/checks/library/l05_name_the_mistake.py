@@ -68,9 +68,8 @@ def _question(letter: str) -> Choice:
         for name, (_, looks) in MISTAKES.items()
         if name != right
     ]
-    return Choice(
-        letter, symptom, {name: words for name, (words, _) in MISTAKES.items()}, right, slips
-    )
+    options = {name: words for name, (words, _) in MISTAKES.items()}
+    return Choice(letter, symptom, options=options, right=right, slips=slips)
 
 
 TASK = QuestionTask(
