@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import secrets
 import selectors
 import signal
 import sys
@@ -76,10 +77,12 @@ def run(function: Callable[[], Any], seconds: float) -> tuple[Any, str]:
         sys.stdout.flush()
         sys.stderr.flush()
         reading, writing = os.pipe()
+        # What does not begin with it was not sent by `_be_the_child`, and is not unpickled.
+        token = secrets.token_bytes(16)
         child = os.fork()
         if child == 0:
             os.close(reading)
-            _be_the_child(function, writing, printed.fileno())
+            _be_the_child(function, token, writing, printed.fileno())
         os.close(writing)
         try:
             answer = _read(reading, time.monotonic() + seconds)
@@ -94,15 +97,15 @@ def run(function: Callable[[], Any], seconds: float) -> tuple[Any, str]:
         _, status = os.waitpid(child, 0)
         _sweep(child)
         words = _text(printed)
-        if not answer or status != _ENDED_WELL:
+        if not answer.startswith(token) or status != _ENDED_WELL:
             raise DiedError(_cause(status), words)
-        worked, value = pickle.loads(answer)
+        worked, value = pickle.loads(answer.removeprefix(token))
         if not worked:
             raise FailedError(value)
         return value, words
 
 
-def _be_the_child(function: Callable[[], Any], writing: int, printed: int) -> None:
+def _be_the_child(function: Callable[[], Any], token: bytes, writing: int, printed: int) -> None:
     """Run the function, send what came out, and end; never returns."""
     status = 1
     try:
@@ -128,7 +131,7 @@ def _be_the_child(function: Callable[[], Any], writing: int, printed: int) -> No
         sys.stdout.flush()
         sys.stderr.flush()
         with open(writing, "wb") as stream:
-            stream.write(answer)
+            stream.write(token + answer)
         status = _ENDED_WELL
     finally:
         os._exit(status)
