@@ -112,8 +112,12 @@ def test_plans_that_lesson_06_relies_on(cells):
             (16384, 16384, 16),
             (32768, 32768, 32),
         ]
-    assert plans("long", "columns", "kept", "warps") == [
-        (65536, kept, 32) for kept in (4096, 8192, 16384, 32768)
+    assert plans("long", "columns", "kept", "warps", "step") == [
+        (65536, kept, 32, step)
+        for kept, step in (
+            *((4096, 4096), (8192, 8192), (16384, 8192), (16384, 16384)),
+            *((32768, 8192), (32768, 16384)),
+        )
     ]
 
 
@@ -128,25 +132,27 @@ def chosen_plans(monkeypatch):
 
 
 def test_the_plans_are_those_that_their_rows_name(cells, chosen_plans):
-    """What lesson 06's text says of them beyond their parameters: registers, again, steps."""
+    """And their cases say whether a tile is read again."""
     plans = {}
     for cell in cells:
         if cell.benchmark == "softmax_plans":
             cell.function(torch.empty(1, cell.parameters["columns"]))
-            plan, names = chosen_plans[-1], ("rows_per_program", "kept", "warps")
-            assert plan[:3] == tuple(cell.parameters[name] for name in names)
+            plan, names = chosen_plans[-1], ("rows_per_program", "kept", "warps", "step")
+            assert (*plan[:3], plan.tile) == tuple(cell.parameters[name] for name in names)
+            assert (plan.registers or 0) == cell.parameters["registers"]
             plans.setdefault(cell.case, []).append(plan[3:])
     assert plans == {
         "one_row": [(False, 0, None)] * 5,
         "rows": [(False, 0, None)] * 6,
         "once": [(False, 0, registers) for registers in (80, 64, None)],
         "again": [(True, 0, registers) for registers in (80, 64, None)],
-        "long": [(False, step, None) for step in (4096, 8192, 8192, 8192)],
+        "long": [(False, step, None) for step in (4096, 8192, 8192, 16384, 8192, 16384)],
     }
     # The last of "long" and all of "again" are what the shelf itself would choose.
     from course_utils.kernels.reductions import plan_for
 
-    for columns, plan in zip((8192, 16384, 32768), plans["again"], strict=True):
+    chosen = [*plans["again"], plans["long"][-1]]
+    for columns, plan in zip((8192, 16384, 32768, 65536), chosen, strict=True):
         assert plan_for("softmax", columns, 4)[3:] == plan
 
 

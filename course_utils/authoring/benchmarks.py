@@ -433,8 +433,9 @@ def softmax_plans() -> Iterator[Cell]:
         """Rows of so many columns, divided by a plan with the fields of the shelf's ``Plan``."""
         rows = LARGE // width
         names = {"rows_per_program": "rows", "kept": "columns", "warps": "warps"}
+        names |= {"step": "tile", "registers": "registers"}  # 0: no loop; no limit
         parameters = {"rows": rows, "columns": width, "dtype": dtype}
-        parameters |= {name: plan[entry] for name, entry in names.items()}
+        parameters |= {name: plan.get(entry) or 0 for name, entry in names.items()}
         form = on_shelf("reductions", lambda shelf, x: shelf.softmax(x, plan=shelf.Plan(**plan)))
         inputs = _reduced(["x"], rows, width, dtype)
         return _fused_cell("softmax_plans", case, parameters, form, softmax, inputs)
@@ -449,7 +450,8 @@ def softmax_plans() -> Iterator[Cell]:
         for case in ("once", "again"):
             yield cell(case, columns, **plan, again=case == "again")
     for kept in (4096, 8192, 16384, 32768):
-        yield cell("long", 65536, rows=1, columns=kept, warps=32, tile=min(kept, 8192))
+        for step in sorted({min(kept, 8192), min(kept, 16384)}):
+            yield cell("long", 65536, rows=1, columns=kept, warps=32, tile=step)
 
 
 def on_shelf(module: str, call: Callable[..., object]) -> Callable[..., object]:

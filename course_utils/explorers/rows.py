@@ -30,7 +30,6 @@ KEPT = tuple(2**power for power in range(7, 17))
 STEPS = tuple(2**power for power in range(7, 15))
 WARPS = (1, 2, 4, 8, 16, 32)
 MOST_IN_A_TILE = 2**20  # elements; Triton refuses larger tiles
-RECORDED_STEP = 8192  # columns of a step of the recorded loops, or as many as are kept, if fewer
 # What the shelf's softmax needs beside its tile: addresses, maximum, sum, masks. A test compares
 # what follows from it with what the compiler says.
 _OTHER_REGISTERS = 24
@@ -75,7 +74,7 @@ def plan(
 ) -> Plan:
     """Return the shelf's ``Plan`` for these choices; "plan_for" leaves them to the shelf."""
     if design == "plan_for":
-        return _shelf().plan_for("softmax", columns, ITEMSIZES[dtype])
+        return _planned(columns, dtype)
     return _shelf().Plan(rows, kept, warps, again=design == "read again", tile=step)
 
 
@@ -146,11 +145,11 @@ def recorded(columns: int, dtype: str, chosen: Plan, gpu: str) -> Rates | None:
     ways: dict[str, dict[int, float]] = {}
     for row in softmax:
         ways.setdefault(row.case, {})[row.parameters["columns"]] = _rate(row)
-    found = [_rate(row) for row in designs if _is_of(row, columns, chosen)]
-    # A cap on registers makes no other division of the rows.
-    if chosen._replace(registers=None) == _planned(columns, dtype):
-        found.insert(0, ways.get("ours", {}).get(columns))
     points = tuple((row.parameters["columns"], _rate(row)) for row in designs)
+    same = [row for row in designs if row.parameters["columns"] == columns]
+    found = [_rate(row) for row in same if _timed(row) == chosen]
+    if chosen == _planned(columns, dtype):
+        found.insert(0, ways.get("ours", {}).get(columns))
     mine = next((rate for rate in found if rate), None)
     return Rates(record.label, record.gpu, ways, points, mine)
 
@@ -160,24 +159,14 @@ def _rate(row: records.Row) -> float:
 
 
 def _planned(columns: int, dtype: str) -> Plan:
-    return _shelf().plan_for("softmax", columns, ITEMSIZES[dtype])._replace(registers=None)
+    return _shelf().plan_for("softmax", columns, ITEMSIZES[dtype])
 
 
-def _is_of(row: records.Row, columns: int, chosen: Plan) -> bool:
-    """Tell whether a row of the benchmark "softmax_plans" timed this plan."""
-    if chosen.tile:
-        cases = ("long",) if chosen.tile == min(chosen.columns, RECORDED_STEP) else ()
-    elif chosen.again:
-        cases = ("again",)
-    else:
-        cases = ("rows",) if chosen.rows > 1 else ("one_row", "once")
-    sizes = {
-        "columns": columns,
-        "rows_per_program": chosen.rows,
-        "kept": chosen.columns,
-        "warps": chosen.warps,
-    }
-    return row.case in cases and sizes.items() <= row.parameters.items()
+def _timed(row: records.Row) -> Plan:
+    """Return the plan that a row of the benchmark "softmax_plans" timed."""
+    names = ("rows_per_program", "kept", "warps", "step", "registers")
+    rows, kept, warps, step, registers = (row.parameters[name] for name in names)
+    return _shelf().Plan(rows, kept, warps, row.case == "again", step, registers or None)
 
 
 def draw(*, gpu: str, **choice: Any) -> Figure:

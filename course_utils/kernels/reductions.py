@@ -187,11 +187,13 @@ def plan_for(op: str, columns: int, itemsize: int) -> Plan:
         # Three programs of eight warps on an SM, or two of sixteen: one computes, one waits.
         registers = 80 if again and warps <= 8 else 64 if warps == 16 and tile == 16384 else None
         return Plan(1, tile, warps, again, 0, registers)
-    piece = 16 // itemsize  # numbers that a thread loads at a time
-    if op == "softmax" and columns * itemsize <= 2**16:
-        return Plan(1, 256 * piece, 8, tile=1024 * piece)
-    warps = 32 if columns * itemsize >= 2**18 else 16
-    return Plan(1, 32 * 32 * warps, warps, tile=2 * 32 * warps * piece)
+    if wide:
+        return Plan(1, 16384 if rms else 32768, 32, tile=16384)
+    if op == "softmax" and tile == 32768:
+        return Plan(1, 2048, 8, tile=8192)
+    if op == "layer_norm" and tile <= 65536:
+        return Plan(1, 8192, 16, tile=tile // 8)
+    return Plan(1, 32768, 32, tile=16384) if columns >= 2**17 else Plan(1, 16384, 16, tile=8192)
 
 
 def as_rows(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -675,6 +677,7 @@ COMPILE_EXAMPLES = [
     forward_example("rms_norm", 131072, "bf16"),
     forward_example("layer_norm", 16384, "bf16"),
     forward_example("layer_norm", 32768, "fp32"),
+    forward_example("layer_norm", 65536, "bf16"),
     forward_example("layer_norm", 131072, "fp32"),
     backward_example(256, "bf16", stages=3, warps=1),
     backward_example(8192, "bf16", stages=3, warps=8),
