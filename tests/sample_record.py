@@ -47,5 +47,6 @@ def document() -> dict:
                 "kernels": 1,
             }
         ],
+        "counters_date": "2026-11-30",
         "skipped": ["copy torch n=2^30: needs 8.0 GiB of GPU memory, 7.0 GiB are free"],
     }

@@ -142,6 +142,7 @@ def _set(*path_and_value):
         (_set("rows", 0, "parameters", "n", 2**28), r"rows: 0 and 1 are the same"),
         (_set("counters", 0, "dram_read", -5), r"counters\[0\]\.dram_read: expected a number of"),
         (_set("counters", 0, "counted_read", 0), r"counters\[0\]\.counted_read: expected"),
+        (_set("counters_date", "today"), "counters_date: expected YYYY-MM-DD, got 'today'"),
         (_set("skipped", [1]), "skipped: expected a list of texts"),
     ],
 )
@@ -176,7 +177,7 @@ def test_writing_replaces_in_one_step(folder, record_document, monkeypatch):
 
 def test_one_measurement_a_line(folder, record_document):
     text = (folder / "h200.json").read_text()
-    assert len(text.splitlines()) < 25
+    assert len(text.splitlines()) < 26
     assert text.count('"benchmark"') == len(record_document["rows"])
 
 

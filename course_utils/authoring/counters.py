@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import datetime
 import json
 import os
 import shutil
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         document = json.loads(path.read_text(encoding="utf-8"))
         records.validate(document, path.name)
         document["counters"] = read_all(find_ncu())
+        document["counters_date"] = datetime.date.today().isoformat()
         records.write(document, path)
     except (CannotCountError, records.RecordError, OSError) as error:
         print(f"counters: {error}\ncounters: the record stays as it was", file=sys.stderr)

@@ -49,12 +49,13 @@ def explain(task: KernelTask, seen: Sequence[Observation], failure: Failure) -> 
 
 
 def _tile_of(seen: Observation) -> dict[str, Any]:
-    """Return the answer's BLOCK, so that a mistake is tried with tiles of the same size."""
-    for call in seen.calls:
-        block = call.arguments.get("BLOCK")
-        if isinstance(block, int):
-            return {"BLOCK": block}
-    return {}
+    """Return BLOCK and its like, so that a mistake is tried with tiles of the answer's size."""
+    return {
+        name: value
+        for call in seen.calls
+        for name, value in call.arguments.items()
+        if name.isupper() and isinstance(value, int)
+    }
 
 
 def _alike(task: KernelTask, failure: Failure, mine: Observation, other: Observation) -> bool:
@@ -64,7 +65,7 @@ def _alike(task: KernelTask, failure: Failure, mine: Observation, other: Observa
     if (mine.raised is None) != (other.raised is None):
         return False
     if mine.raised is not None and other.raised is not None:
-        return mine.raised.kind == other.raised.kind
+        return str(mine.raised) == str(other.raised)
     if not _same_results(task, mine, other):
         return False
     if failure.step == steps.RIGHT:

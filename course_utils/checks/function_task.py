@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import io
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +22,7 @@ from course_utils.checks.variants import (
     is_empty,
     line_like,
 )
-from course_utils.checks.verdict import FAILED, NOT_ATTEMPTED, PASSED, Step, Verdict, Where
+from course_utils.checks.verdict import FAILED, NOT_ATTEMPTED, PASSED, Step, Verdict
 
 ATTEMPTED = "attempted"
 RUNS = "runs"
@@ -77,17 +80,14 @@ class FunctionTask(Task):
         results = [_call(answer, case) for case in cases]
         if has_hole(answer) and all(result is None for result in results):
             return self.verdict(NOT_ATTEMPTED)
-        truths = [self.reference(*case.arguments, **case.keywords) for case in cases]
+        truths = [_apply(self.reference, case) for case in cases]
         for case, got, wanted in zip(cases, results, truths, strict=True):
             if isinstance(got, Raised):
                 problem = f"it raised {got} ({case.name})"
                 return self._explained(answer, cases, results, RUNS, problem, line=got.line)
             if not self._same(got, wanted):
-                problem = f"{self.name} is wrong for {case.name}"
-                where = Where(case.name, "the result", _words(wanted), _words(got), 1, 1)
-                if got is None:
-                    problem += ": it returned None. Is there a `return`?"
-                return self._explained(answer, cases, results, RIGHT, problem, where=where)
+                problem = f"`{self.name}` is wrong for {case.name}: {_difference(got, wanted)}"
+                return self._explained(answer, cases, results, RIGHT, problem)
         details = {RIGHT: f"{len(cases)} cases"}
         steps = tuple(Step(name, True, details.get(name, "")) for name in _STEPS)
         return self.verdict(PASSED, steps=steps)
@@ -100,27 +100,29 @@ class FunctionTask(Task):
         step: str,
         problem: str,
         line: str | None = None,
-        where: Where | None = None,
     ) -> Verdict:
         mistake = self._explain(cases, results)
         if mistake is not None:
             line = line_like(self.solution, mistake, [answer]) or line
         return replace(
             self._wrong(step, problem),
-            where=where,
             line=line,
             mistake=mistake.name if mistake else None,
             likely=mistake.says if mistake else None,
-            hint=(mistake.hint if mistake else "") or (self.hints[0] if self.hints else None),
+            hint=mistake.hint or None if mistake else self._first_hint(),
         )
+
+    def _first_hint(self) -> str | None:
+        return self.hints[0] if self.hints else None
 
     def _explain(self, cases: Sequence[Case], results: Sequence[Any]) -> Mistake | None:
         """Return the known mistake that gives the same results in every case."""
         for mistake in self.mistakes:
             wrong = mistake.build(self.solution)
-            theirs = (_call(wrong, case) for case in cases)
-            if all(self._alike(a, b) for a, b in zip(results, theirs, strict=True)):
-                return mistake
+            with contextlib.redirect_stdout(io.StringIO()):  # what it prints is not the reader's
+                theirs = (_call(wrong, case) for case in cases)
+                if all(self._alike(a, b) for a, b in zip(results, theirs, strict=True)):
+                    return mistake
         return None
 
     def _alike(self, one: Any, other: Any) -> bool:
@@ -142,15 +144,13 @@ class FunctionTask(Task):
                 and len(got) == len(wanted)
                 and all(self._same(a, b) for a, b in zip(got, wanted, strict=True))
             )
-        if isinstance(wanted, bool | str) or wanted is None:
-            return type(got) is type(wanted) and got == wanted
-        if isinstance(wanted, numbers.Real):
-            try:
-                value = float(got)
-            except (TypeError, ValueError, RuntimeError):
-                return False
-            return math.isclose(value, float(wanted), rel_tol=self.tolerance, abs_tol=1e-12)
-        return bool(got == wanted)
+        if not _is_number(wanted):
+            return type(got) is type(wanted) and bool(got == wanted)
+        value = _as_number(got)
+        return value is not None and (
+            math.isclose(value, float(wanted), rel_tol=self.tolerance, abs_tol=1e-12)
+            or (math.isnan(value) and math.isnan(wanted))
+        )
 
     def _wrong(self, step: str, problem: str) -> Verdict:
         at = _STEPS.index(step)
@@ -158,15 +158,43 @@ class FunctionTask(Task):
             Step(name, True if i < at else False if i == at else None)
             for i, name in enumerate(_STEPS)
         )
-        hint = self.hints[0] if self.hints else None
-        return self.verdict(FAILED, steps=steps, problem=problem, hint=hint)
+        return self.verdict(FAILED, steps=steps, problem=problem, hint=self._first_hint())
 
 
 def _call(function: Callable[..., Any], case: Case) -> Any:
     try:
-        return function(*case.arguments, **case.keywords)
+        return _apply(function, case)
     except Exception as error:
         return describe(error)
+
+
+def _apply(function: Callable[..., Any], case: Case) -> Any:
+    """Call a function with a case's arguments, of which it gets its own: it may change them."""
+    arguments, keywords = copy.deepcopy((case.arguments, case.keywords))
+    return function(*arguments, **keywords)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _as_number(value: Any) -> float | None:
+    """Return one number, a tensor's of one element too; None for what is none, such as "10"."""
+    if isinstance(value, str | bytes | bool):
+        return None
+    try:
+        return float(value)
+    except Exception:  # whatever a type's own __float__ may raise
+        return None
+
+
+def _difference(got: Any, wanted: Any) -> str:
+    """Say how a result differs from what is right."""
+    if got is None:
+        return "it returned None. Is there a `return`?"
+    if _is_number(wanted) and _as_number(got) is None:
+        return f"it returned something of type {type(got).__name__}; a number is wanted"
+    return f"it returned {_words(got)}, where {_words(wanted)} is right"
 
 
 def _words(value: Any) -> str:

@@ -188,7 +188,7 @@ def plan_for(op: str, columns: int, itemsize: int) -> Plan:
         registers = 80 if again and warps <= 8 else 64 if warps == 16 and tile == 16384 else None
         return Plan(1, tile, warps, again, 0, registers)
     if wide:
-        return Plan(1, 16384 if rms else 32768, 32, tile=16384)
+        return Plan(1, 32768 if op == "layer_norm" else 16384, 32, tile=16384)
     if op == "softmax" and tile == 32768:
         return Plan(1, 2048, 8, tile=8192)
     if op == "layer_norm" and tile <= 65536:

@@ -460,7 +460,7 @@ def _run_autotuned(self, *args, **kwargs):
     reset = self.pre_hook
     self.pre_hook = _uncounted_call(reset)
     try:
-        if _can_time() or len(self.configs) == 1:
+        if _can_time(args, kwargs) or len(self.configs) == 1:
             return run(self, *args, **kwargs)
         return _run_first_config(self, args, kwargs)
     finally:
@@ -496,8 +496,12 @@ def _bench_uncounted(self, *args, **kwargs):
         return _original(autotuner.Autotuner, "_bench")(self, *args, **kwargs)
 
 
-def _can_time() -> bool:
-    return torch.cuda.is_available() and not triton.knobs.runtime.interpret
+def _can_time(args: tuple, kwargs: dict) -> bool:
+    if not torch.cuda.is_available() or triton.knobs.runtime.interpret:
+        return False
+    # Where there is a GPU, a kernel may still be metered with tensors of the CPU's.
+    tensors = [t for t in _flatten((args, tuple(kwargs.values()))) if torch.is_tensor(t)]
+    return all(t.is_cuda for t in tensors)
 
 
 def install() -> None:

@@ -167,6 +167,7 @@ class Record:
         git_revision: the revision of the course that measured.
         all_rows: the measurements, in the order they were made.
         counters: the meter's bytes beside the GPU's own counters; empty where ncu could not run.
+        counters_date: the day when those were read, in a run of their own; empty if they were not.
         skipped: what was left out, and why.
         generated: source of the Triton kernels that torch.compile wrote there, by program.
     """
@@ -182,14 +183,23 @@ class Record:
     git_revision: str
     all_rows: tuple[Row, ...]
     counters: tuple[Counter, ...] = ()
+    counters_date: str = ""
     skipped: tuple[str, ...] = ()
     generated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         """The words that go beside every recorded time."""
+        return self._label(self.date)
+
+    @property
+    def counters_label(self) -> str:
+        """The words that go beside what the GPU's counters saw."""
+        return self._label(self.counters_date)
+
+    def _label(self, date: str) -> str:
         torch = self.torch.partition("+")[0]
-        return f"recorded on {self.gpu}, torch {torch}, triton {self.triton}, {self.date}"
+        return f"recorded on {self.gpu}, torch {torch}, triton {self.triton}, {date}"
 
     @property
     def launch_overhead(self) -> float | None:
@@ -321,9 +331,18 @@ def from_document(document: Mapping[str, Any]) -> Record:
         **{name: document[name] for name in _TEXTS},
         all_rows=tuple(Row(**row, launch_overhead=overhead) for row in document["rows"]),
         counters=tuple(Counter(**counter) for counter in document.get("counters", [])),
+        counters_date=document.get("counters_date", ""),
         skipped=tuple(document.get("skipped", [])),
         generated=dict(document.get("generated", {})),
     )
+
+
+def _check_date(document: Mapping[str, Any], key: str, name: str) -> None:
+    try:
+        datetime.datetime.strptime(str(document.get(key)), "%Y-%m-%d")
+    except ValueError:
+        shown = repr(document.get(key))
+        raise RecordError(f"{name}: {key}: expected YYYY-MM-DD, got {shown}") from None
 
 
 def validate(document: Any, name: str = "record") -> None:
@@ -348,11 +367,9 @@ def validate(document: Any, name: str = "record") -> None:
         value = document.get(key)
         if not isinstance(value, str) or not value:
             raise RecordError(f"{name}: {key}: expected a text that is not empty, got {value!r}")
-    try:
-        datetime.datetime.strptime(document["date"], "%Y-%m-%d")
-    except ValueError:
-        raise RecordError(f"{name}: date: expected YYYY-MM-DD, got {document['date']!r}") from None
-    _no_others(document, {"schema", "rows", "counters", "skipped", "generated", *_TEXTS}, name)
+    _check_date(document, "date", name)
+    known = {"schema", "rows", "counters", "counters_date", "skipped", "generated", *_TEXTS}
+    _no_others(document, known, name)
     rows = document.get("rows")
     if not isinstance(rows, list) or not rows:
         raise RecordError(f"{name}: rows: expected a list of measurements, got {rows!r}")
@@ -362,6 +379,8 @@ def validate(document: Any, name: str = "record") -> None:
     counters = document.get("counters", [])
     if not isinstance(counters, list):
         raise RecordError(f"{name}: counters: expected a list, got {counters!r}")
+    if counters:
+        _check_date(document, "counters_date", name)
     for index, counter in enumerate(counters):
         _check_counter(counter, f"{name}: counters[{index}]")
     _check_distinct(counters, ("op",), f"{name}: counters")

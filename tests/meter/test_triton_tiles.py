@@ -218,6 +218,15 @@ def test_without_a_gpu_the_first_configuration_that_is_left_stands_for_the_searc
     assert launch(pruned, x, torch.zeros_like(x), 100, grid=grid).grid == (2, 1, 1)
 
 
+def test_tensors_of_the_cpu_are_not_searched_with_where_there_is_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    kernel = triton.autotune(configs=config_blocks(), key=["n"])(autotuned_copy.fn)
+    x, out = torch.arange(100.0), torch.zeros(100)
+    counted = launch(kernel, x, out, 100, grid=lambda meta: (triton.cdiv(100, meta["BLOCK"]),))
+    assert torch.equal(out, x)
+    assert counted.grid == (4, 1, 1)
+
+
 @triton.jit
 def add_to(out_ptr, x_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -233,7 +242,7 @@ def test_what_a_search_does_is_no_traffic(device, monkeypatch, needs_unmetered_k
         trials.append(1)
         return [float(len(trials))] * 3  # the first configuration is the fastest
 
-    monkeypatch.setattr(triton_tiles, "_can_time", lambda: True)
+    monkeypatch.setattr(triton_tiles, "_can_time", lambda *_: True)
     kernel = triton.autotune(
         configs=config_blocks(), key=["n"], reset_to_zero=["out_ptr"], do_bench=time_once
     )(add_to)
@@ -842,7 +851,7 @@ def test_bfloat16_is_computed_not_its_bits(device, what, expected):
     out = torch.full_like(x, float("nan"))
     counted = launch(bfloat16_arithmetic, x, out, B=16, WHAT=what)
     if what == "cumulative sum":
-        torch.testing.assert_close(out, expected(x), rtol=0.02, atol=0.02)
+        torch.testing.assert_close(out, expected(x), rtol=0.02, atol=0.05)
     else:
         assert torch.equal(out, expected(x))
     assert counted.traffic.bytes_written == 32

@@ -76,8 +76,8 @@ def loop_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
 def by_loop(x, y, alpha):
     if not (x.is_contiguous() and y.is_contiguous()):
         raise ValueError("x and y must be contiguous")
-    out = torch.empty_like(x)
-    loop_kernel[(4,)](x, y, out, x.numel(), alpha, BLOCK=256)
+    out, n = torch.empty_like(x), x.numel()
+    loop_kernel[(triton.cdiv(n, 2 * BLOCK),)](x, y, out, n, alpha, BLOCK=BLOCK)
     return out
 
 
@@ -115,8 +115,8 @@ TASK = KernelTask(
         "`BLOCK` and `tl.arange(0, BLOCK)`, as in `simple_add_kernel`.",
         "`mask = offsets < n`, and the mask goes with both loads and with the store. For numbers "
         "of 16 bits, add `.to(tl.float32)` to what you load.",
-        "The last line is `tl.store(out_ptr + offsets, alpha * x + y, mask=mask)`. The function "
-        "launches `(triton.cdiv(n, BLOCK),)` programs and returns `out`.",
+        "The last line is `tl.store(out_ptr + offsets, alpha * x + y, mask=mask)`. Above it, "
+        "`x = tl.load(x_ptr + offsets, mask=mask).to(tl.float32)`, and y in the same way.",
     ),
     solution=(scale_add_kernel, scale_add),
     reference=reference,
@@ -211,7 +211,9 @@ TASK = KernelTask(
         ),
     ),
     alternatives=(
-        Alternative("other_tile", [("cdiv(n, BLOCK)", "cdiv(n, 64)"), ("BLOCK=BLOCK", "BLOCK=64")]),
+        Alternative(
+            "other_tile", [("cdiv(n, BLOCK)", "cdiv(n, 2048)"), ("BLOCK=BLOCK", "BLOCK=2048")]
+        ),
         Alternative("a_loop_over_tiles", functions=(loop_kernel, by_loop)),
         Alternative("block_pointers", functions=(pointers_kernel, by_block_pointers)),
         Alternative(
