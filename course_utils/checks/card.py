@@ -42,7 +42,8 @@ def to_html(verdict: Verdict) -> str:
         for step in verdict.steps
     )
     rows = "".join(
-        '<tr><th scope="row" style="text-align:left;vertical-align:top;white-space:nowrap">'
+        '<tr><th scope="row" style="text-align:left;vertical-align:top;white-space:nowrap;'
+        'padding-right:1em">'
         f'{html.escape(label)}</th><td style="text-align:left">{_cell(label, words)}</td></tr>'
         for label, words in _parts(verdict)
     )

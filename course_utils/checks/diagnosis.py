@@ -66,6 +66,8 @@ def _alike(task: KernelTask, failure: Failure, mine: Observation, other: Observa
         return False
     if mine.raised is not None and other.raised is not None:
         return str(mine.raised) == str(other.raised)
+    if bool(mine.kernels) != bool(other.kernels) or mine.unstored != other.unstored:
+        return False
     if not _same_results(task, mine, other):
         return False
     if failure.step == steps.RIGHT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -73,15 +74,19 @@ def judge_compiled(task: KernelTask, verdict: Verdict, jobs: Sequence[Job]) -> V
         names = " and ".join(gpus.gpu(name).name for name in GPUS)
         return _with_step(verdict, Step(kernel_task.COMPILES, True, names))
     mistake = next((m for m in task.mistakes if m.refused and re.search(m.refused, problem)), None)
+    # The compiler's message: what is wrong, the line with a caret below it, what to do.
+    message, _, advice = problem.partition("What to do: ")
+    first, *lines = message.rstrip().splitlines()
     return replace(
         verdict,
         state=FAILED,
         steps=kernel_task.steps_until(kernel_task.COMPILES),
-        problem="the interpreter runs it, but a GPU's compiler refuses. " + problem,
+        problem="the interpreter runs it, but a GPU's compiler refuses. " + first,
         mistake=mistake.name if mistake else None,
         likely=mistake.says if mistake else None,
+        line=textwrap.dedent("\n".join(lines)) or None,
         reached=None,
-        hint=(mistake.hint if mistake else "") or (task.hints[0] if task.hints else None),
+        hint=advice.strip() or task.hint_for(mistake),
     )
 
 

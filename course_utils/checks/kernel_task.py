@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
@@ -30,6 +31,7 @@ from course_utils.checks.variants import (
     is_kernel,
     kernels_of,
     line_like,
+    numbers_of,
     same_code,
 )
 from course_utils.checks.verdict import (
@@ -51,6 +53,10 @@ BUDGET = "bytes within the budget"
 COMPILES = "compiles for real GPUs"
 NATIVE = "right and fast on this GPU"
 STEPS = (ATTEMPTED, RIGHT, KERNEL, INSIDE, WRITERS, BUDGET, COMPILES, NATIVE)
+
+
+PATIENCE = 10.0
+"""Seconds after which an answer that is known to be wrong is tried no further."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +160,7 @@ class KernelTask(Task):
     # -- in the process of the check ------------------------------------------------------------
 
     def _judge_here(self, answer: Callable[..., Any], seed: int) -> tuple[Verdict, list[Any]]:
-        cases = list(self.cases(Draw(seed)))
-        seen = [observe(answer, case) for case in cases]
+        seen = self._observe_all(answer, seed)
         if self._nothing_done(answer, seen):
             return self.verdict(NOT_ATTEMPTED), []
         failure = self.first_failure(seen)
@@ -163,11 +168,22 @@ class KernelTask(Task):
             return self._failed(answer, seen, failure), []
         return self._passed(seen), hardware.requests_of(seen)
 
+    def _observe_all(self, answer: Callable[..., Any], seed: int) -> list[Observation]:
+        """Observe every case; of an answer that is slow and wrong, those that there is time for."""
+        begin, seen = time.monotonic(), []
+        for case in self.cases(Draw(seed)):
+            seen.append(observe(answer, case))
+            slow = time.monotonic() - begin > PATIENCE
+            if slow and self.first_failure(seen) is not None:
+                break
+        return seen
+
     def _nothing_done(self, answer: Callable[..., Any], seen: Sequence[Observation]) -> bool:
-        """Whether a hole is left, and no kernel has stored anything."""
-        functions = [answer, *kernels_of(answer).values()]
+        """Whether holes are left, in the kernels too, and no kernel has stored anything."""
+        kernels = kernels_of(answer).values()
         stored = any(launch.traffic.bytes_written for s in seen for launch in s.kernels)
-        return any(has_hole(function) for function in functions) and not stored
+        left = any(map(has_hole, kernels)) if kernels else has_hole(answer)
+        return left and not stored
 
     def first_failure(self, seen: Sequence[Observation]) -> Failure | None:
         """Return the first thing that is wrong in any of the cases; None if all is right."""
@@ -215,24 +231,14 @@ class KernelTask(Task):
     def _wrong_result(self, seen: Observation) -> Failure | None:
         if seen.raised is not None:
             problem = f"it raised {seen.raised} ({seen.case.name})"
-            if "cuda" in seen.raised.message.lower():
-                problem += (
-                    ". It is counted on the CPU, on every machine: make new tensors on the device "
-                    "of its inputs, as `torch.empty_like(x)` does"
-                )
+            if seen.raised.advice:
+                problem += f". {seen.raised.advice}"
             key = (RIGHT, seen.raised.kind)
             return Failure(RIGHT, problem, key, seen, line=seen.raised.line)
         wrong = self.find_wrong(seen.result, seen.case)
         if wrong is None:
             return None
-        problem = f"{wrong.problem} ({seen.case.name})"
-        if self._never_written(seen, wrong):
-            problem += ". No kernel stored anything there"
-        return Failure(RIGHT, problem, (RIGHT,), seen, wrong)
-
-    @staticmethod
-    def _never_written(seen: Observation, wrong: Wrong) -> bool:
-        return wrong.got != wrong.got and any(f.kind == "unwritten" for f in seen.findings)
+        return Failure(RIGHT, f"{wrong.problem} ({seen.case.name})", (RIGHT,), seen, wrong)
 
     def _no_kernel(self, seen: Observation) -> Failure | None:
         changed = [i for i in seen.changed if i not in self.in_place]
@@ -258,7 +264,7 @@ class KernelTask(Task):
             words = ", ".join(sorted({launch.name for launch in ops}))
             problem = (
                 f"PyTorch's {words} ran inside your function and moved "
-                f"{sum(op.traffic.bytes for op in ops):,} bytes: that work belongs into the kernel"
+                f"{sum(op.traffic.bytes for op in ops):,} bytes: that work belongs in the kernel"
             )
             return Failure(KERNEL, problem, (KERNEL, "torch", words), seen)
         if not any(launch.traffic.bytes_written for launch in seen.kernels):
@@ -270,22 +276,28 @@ class KernelTask(Task):
         return self._finding(seen, INSIDE, ("outside",))
 
     def _several_writers(self, seen: Observation) -> Failure | None:
-        return self._finding(seen, WRITERS, ("two writers", "race", "unwritten"))
+        if seen.unstored and any(torch.is_tensor(r) for r in as_results(seen.result)):
+            problem = (
+                f"{seen.unstored:,} numbers of the result were stored by no kernel, and are right "
+                f"only because of what stood there before ({seen.case.name})"
+            )
+            return Failure(WRITERS, problem, (WRITERS, "unstored", seen.unstored), seen)
+        return self._finding(seen, WRITERS, ("two writers", "race"))
 
     def _finding(self, seen: Observation, step: str, kinds: tuple[str, ...]) -> Failure | None:
         found = [finding for finding in seen.findings if finding.kind in kinds]
         if not found:
             return None
         first = found[0]
-        problem = first.message
+        problem = f"{first.message.rstrip('.')} ({seen.case.name})."
         if first.kind == "outside":
             problem += (
-                " On a GPU this reads or overwrites what belongs to others"
-                " (the result may look right all the same)."
+                " On a GPU this reads or overwrites what belongs to others,"
+                " even where the result is right"
             )
-        key = (step, tuple(sorted((f.kind, f.argument, f.distance or 0) for f in found)))
+        key = (step, tuple(sorted((f.kind, f.argument, f.distance or 0, f.count) for f in found)))
         line = f"line {first.line}: {first.source}" if first.line else None
-        return Failure(step, f"{problem} ({seen.case.name})", key, seen, line=line)
+        return Failure(step, problem, key, seen, line=line)
 
     def _too_many_bytes(self, seen: Observation) -> Failure | None:
         if self.budget is None or seen.case.refusable:
@@ -324,8 +336,14 @@ class KernelTask(Task):
             mistake=mistake.name if mistake else None,
             likely=mistake.says if mistake else None,
             line=line,
-            hint=(mistake.hint if mistake else "") or (self.hints[0] if self.hints else None),
+            hint=self.hint_for(mistake),
         )
+
+    def hint_for(self, mistake: Mistake | None) -> str | None:
+        """Return what to think about: where the mistake is known, that says enough."""
+        if mistake is not None:
+            return mistake.hint or None
+        return self.hints[0] if self.hints else None
 
     def _where(self, answer: Callable[..., Any], failure: Failure) -> Where | None:
         wrong = failure.wrong
@@ -421,7 +439,14 @@ class RepairTask(KernelTask):
         theirs = [definition_of(f) for f in (*kernels_of(answer).values(), answer)]
         given = broken.source(self.solution)
         mine = "\n".join(ast.unparse(d) for d in theirs if d is not None)
-        return same_code(mine, given)
+        if not same_code(mine, given):
+            return False
+        # The same code over another number, or over a constexpr, is a change too.
+        numbers = numbers_of(broken.build(self.solution))
+        functions = (*kernels_of(answer).values(), answer)
+        used = {name: value for f in functions for name, value in numbers_of(f).items()}
+        pairs = ((used.get(name, value), value) for name, value in numbers.items())
+        return all(type(mine) is type(given) and mine == given for mine, given in pairs)
 
 
 def steps_until(failed: str) -> tuple[Step, ...]:

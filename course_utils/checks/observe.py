@@ -5,16 +5,18 @@ from __future__ import annotations
 import linecache
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_utils import Meter
 from course_utils.checks.accuracy import as_results
 from course_utils.checks.draw import Case
+from course_utils.checks.variants import called_without_grid
 from course_utils.meter import triton_tiles
 from course_utils.meter.ledger import Store
 from course_utils.meter.traffic import Finding, Launch
@@ -34,11 +36,13 @@ class Raised:
         kind: its class, such as "TypeError".
         message: its text.
         line: the reader's line that it came from, with its number within the function.
+        advice: what to do about it, where that is known.
     """
 
     kind: str
     message: str
     line: str | None = None
+    advice: str = ""
 
     def __str__(self) -> str:
         first = self.message.strip().splitlines()
@@ -55,6 +59,7 @@ class Observation:
         raised: what it raised instead.
         launches: every kernel and op that moved bytes, in order.
         calls: every launch of a Triton kernel.
+        unstored: how many elements of the result no kernel stored.
         changed: positions of the arguments that it changed.
         shared: position of the argument whose memory its result shares.
     """
@@ -64,6 +69,7 @@ class Observation:
     raised: Raised | None = None
     launches: list[Launch] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    unstored: int = 0
     changed: tuple[int, ...] = ()
     shared: int | None = None
 
@@ -107,17 +113,29 @@ class Observation:
 
 
 def observe(answer: Callable[..., Any], case: Case) -> Observation:
-    """Call an answer with copies of a case's arguments; memory that it allocates begins as NaN."""
+    """Call an answer with copies of a case's arguments.
+
+    Memory that it allocates begins as NaN, and masked lanes that are loaded without ``other`` hold
+    infinities: nothing is promised of either, so a right answer needs neither.
+    """
     arguments = [copy_of(value) for value in case.arguments]
     seen = Observation(case)
     meter = Meter()
+    stored = _Stored()
     try:
         # The filling mode outside, so that the meter does not count what it fills.
-        with _FreshIsNaN(), triton_tiles.watch(seen.calls.append), meter:
+        with (
+            np.errstate(all="ignore"),
+            _FreshIsNaN(),
+            triton_tiles.watch(seen.calls.append, stored.note, poison=True),
+            meter,
+        ):
             seen.result = answer(*arguments, **case.keywords)
     except (Exception, SystemExit) as error:
         seen.raised = describe(error)
+        seen.raised = replace(seen.raised, advice=_advice(answer, seen.raised))
     seen.launches = meter.launches
+    seen.unstored = sum(stored.missing(r) for r in as_results(seen.result) if torch.is_tensor(r))
     pairs = list(zip(arguments, case.arguments, strict=True))
     seen.changed = tuple(i for i, (a, b) in enumerate(pairs) if not _equal(a, b))
     seen.shared = next(
@@ -141,7 +159,12 @@ def who_stored(
     """
     stores: list[Store] = []
     try:
-        with _FreshIsNaN(), triton_tiles.watch(on_store=stores.append), Meter():
+        with (
+            np.errstate(all="ignore"),
+            _FreshIsNaN(),
+            triton_tiles.watch(on_store=stores.append, poison=True),
+            Meter(),
+        ):
             result = answer(*[copy_of(value) for value in case.arguments], **case.keywords)
     except Exception:
         return None
@@ -182,6 +205,21 @@ def describe(error: BaseException) -> Raised:
     return Raised(type(cause).__name__, str(cause), line)
 
 
+def _advice(answer: Callable[..., Any], raised: Raised) -> str:
+    name = called_without_grid(answer)
+    if name is not None:
+        return (
+            f"{name} is called like a function, but a kernel is launched over a grid: "
+            f"`{name}[(programs,)](...)`"
+        )
+    if "cuda" in raised.message.lower():
+        return (
+            "It is counted on the CPU, on every machine: make new tensors on the device of its "
+            "inputs, as `torch.empty_like(x)` does"
+        )
+    return ""
+
+
 def _readers_line(trace: TracebackType | None) -> str | None:
     """Return the innermost line that is not of a package's."""
     inside = ("/triton/", "/torch/", "/course_utils/", "/numpy/", "/lib/python")
@@ -192,6 +230,39 @@ def _readers_line(trace: TracebackType | None) -> str | None:
             text = linecache.getline(frame.filename, frame.lineno or 0).strip()
             return f"{frame.name}: {text}" if text else None
     return None
+
+
+class _Stored:
+    """Which elements kernels stored, of all memory that they stored to."""
+
+    def __init__(self) -> None:
+        self._maps: dict[tuple[int, int], np.ndarray] = {}
+        self._kept: list[torch.Tensor] = []  # so that no address is given out twice
+
+    def note(self, store: Store) -> None:
+        """Add the elements of one tile."""
+        tensor = store.tensor
+        first, size = self._place(tensor)
+        if (first, size) not in self._maps:
+            cells = tensor.untyped_storage().nbytes() // size
+            self._maps[first, size] = np.zeros(cells, bool)
+            self._kept.append(tensor)
+        self._maps[first, size][store.elements + (tensor.data_ptr() - first) // size] = True
+
+    def missing(self, result: torch.Tensor) -> int:
+        """Count the elements of a tensor that no kernel stored."""
+        first, size = self._place(result)
+        cells = self._maps.get((first, size))
+        if cells is None or result.device.type != "cpu":
+            return result.numel()
+        places = torch.arange(len(cells)).as_strided(
+            result.shape, result.stride(), result.storage_offset()
+        )
+        return int((~cells[places.numpy()]).sum())
+
+    @staticmethod
+    def _place(tensor: torch.Tensor) -> tuple[int, int]:
+        return tensor.untyped_storage().data_ptr(), tensor.element_size()
 
 
 class _FreshIsNaN(TorchDispatchMode):

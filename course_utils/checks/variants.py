@@ -203,6 +203,27 @@ def kernels_of(function: Callable[..., Any]) -> dict[str, Any]:
     return {name: scope[name] for name in names if is_kernel(scope.get(name))}
 
 
+def called_without_grid(function: Callable[..., Any]) -> str | None:
+    """Return the name of a kernel that a function calls as if it were a function itself."""
+    definition = definition_of(function)
+    if definition is None:
+        return None
+    kernels = kernels_of(function)
+    for node in ast.walk(definition):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in kernels:
+            return node.func.id
+    return None
+
+
+def numbers_of(function: Any) -> dict[str, Any]:
+    """Return the global values that a function or a kernel uses, beside functions and modules."""
+    function = getattr(function, "fn", function)
+    code, scope = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    names = code.co_names if code is not None else ()
+    values = {name: scope[name] for name in names if name in scope}
+    return {n: v for n, v in values.items() if not callable(v) and not inspect.ismodule(v)}
+
+
 def is_kernel(value: Any) -> bool:
     """Tell a function under ``@triton.jit``, interpreted or compiled, from everything else."""
     return type(value).__module__.startswith("triton.") and hasattr(value, "fn")

@@ -166,7 +166,23 @@ def _count_reduction(original: Callable, ledger: Ledger) -> Callable:
     return counted
 
 
-def _launch_patches(ledger: Ledger) -> list[tuple[Any, str, Any]]:
+def _poisoned(original: Callable) -> Callable:
+    def masked_load(builder, pointers, mask, other, *rest):
+        dtype = pointers.get_element_ty()
+        if other is None and dtype in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
+            signs = np.where(np.arange(mask.data.size) % 2, -np.inf, np.inf).astype(np.float32)
+            signs = signs.reshape(mask.data.shape)
+            if dtype == tl.bfloat16:
+                filling = bfloat16.narrow(signs)
+            else:
+                filling = signs.astype(interpreter._get_np_dtype(dtype))
+            other = interpreter.TensorHandle(filling, dtype)
+        return original(builder, pointers, mask, other, *rest)
+
+    return masked_load
+
+
+def _launch_patches(ledger: Ledger, poison: bool) -> list[tuple[Any, str, Any]]:
     """List what is exchanged in the interpreter for one launch: (object, name, replacement)."""
     convert = interpreter._implicit_cvt
 
@@ -185,6 +201,8 @@ def _launch_patches(ledger: Ledger) -> list[tuple[Any, str, Any]]:
         (builder, "create_dot", _count_dot(builder.create_dot, ledger)),
         (builder, "create_fma", _count_elementwise(builder.create_fma, ledger, 2)),
     ]
+    if poison:
+        patches.append((builder, "create_masked_load", _poisoned(builder.create_masked_load)))
     if hasattr(builder, "create_dot_scaled"):  # Triton >= 3.8
         original = builder.create_dot_scaled
         patches.append((builder, "create_dot_scaled", _count_scaled_dot(original, ledger)))
@@ -231,7 +249,7 @@ def _interpret(
         )
     # The interpreter works on copies of GPU tensors; a GPU address kept in memory leads nowhere.
     on_host = all(t.device.type == "cpu" for t in tensors)
-    on_call, on_store = _watchers[-1] if _watchers else (None, None)
+    on_call, on_store, poison = _watchers[-1] if _watchers else (None, None, False)
     ledger = Ledger(name, _position, _running_line, follow_foreign=on_host, on_store=on_store)
 
     bound: dict[str, Any] = {}
@@ -248,7 +266,7 @@ def _interpret(
     kernel.pre_run_hooks.append(register_arguments)
     try:
         # uncounted: copies to the host and back are the interpreter's, not the kernel's.
-        with uncounted(), _exchanged(_launch_patches(ledger)):
+        with uncounted(), _exchanged(_launch_patches(ledger, poison)):
             _original(interpreter.InterpretedFunction, "run")(
                 kernel, *args, grid=plain_grid, warmup=False, **kwargs
             )
@@ -392,15 +410,21 @@ class Call:
     grid: tuple[int, int, int]
 
 
-_watchers: list[tuple[Callable[[Call], None] | None, Callable[[Store], None] | None]] = []
+_watchers: list[tuple[Callable[[Call], None] | None, Callable[[Store], None] | None, bool]] = []
 
 
 @contextlib.contextmanager
 def watch(
-    on_call: Callable[[Call], None] | None = None, on_store: Callable[[Store], None] | None = None
+    on_call: Callable[[Call], None] | None = None,
+    on_store: Callable[[Store], None] | None = None,
+    poison: bool = False,
 ) -> Iterator[None]:
-    """Be told of each metered Triton launch, after it ran, and of each tile that it stores."""
-    _watchers.append((on_call, on_store))
+    """Be told of each metered Triton launch, after it ran, and of each tile that it stores.
+
+    ``poison``: let masked lanes that are loaded without ``other`` hold infinities of both signs.
+    Triton promises nothing of them; the interpreter would give zeros.
+    """
+    _watchers.append((on_call, on_store, poison))
     try:
         yield
     finally:

@@ -33,7 +33,7 @@ MISTAKES = {
     ),
     "tf32": (
         "a product in tf32",
-        "tf32 shows on a GPU's tensor cores alone, as an error of some 10⁻⁴ in float32 products",
+        "tf32 shows on a GPU's tensor cores alone, as an error of almost 10⁻³ in float32 products",
     ),
     "global": (
         "a Python global in the kernel",
@@ -46,7 +46,7 @@ MISTAKES = {
 }
 
 SYMPTOMS = {
-    "a": ("1000 numbers right, 1024 right, 1500 right up to number 1023", "short grid"),
+    "a": ("1024 numbers right, 4096 right, 1500 right up to number 1023", "short grid"),
     "b": ("every test passes; in a training run, now and then, another layer's weights change",
           "no mask"),
     "c": ("right for 64 by 64 and 512 by 512, wrong for 64 by 512", "wrong stride"),
@@ -55,7 +55,7 @@ SYMPTOMS = {
           "two writers"),
     "f": ("a row's minimum is right for 128 columns, and 0 for 100 columns of positive numbers",
           "no other"),
-    "g": ("probabilities of 512 tokens add up to 1.000, those of 60,000 to 0.87", "narrow sum"),
+    "g": ("a kernel adds up 512 probabilities to 1.000, and 60,000 to 0.87", "narrow sum"),
     "h": ("a loss in float32 agrees with PyTorch to six digits here, and to three on an A100",
           "tf32"),
 }  # fmt: skip
@@ -64,7 +64,11 @@ SYMPTOMS = {
 def _question(letter: str) -> Choice:
     symptom, right = SYMPTOMS[letter]
     slips = [
-        Slip(f"{letter}_{name.replace(' ', '_').replace('-', '_')}", name, looks)
+        Slip(
+            f"{letter}_{name.replace(' ', '_').replace('-', '_')}",
+            name,
+            f'"{name}" would look different: {looks}',
+        )
         for name, (_, looks) in MISTAKES.items()
         if name != right
     ]

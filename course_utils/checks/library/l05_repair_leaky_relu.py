@@ -39,7 +39,7 @@ def reference(x: torch.Tensor) -> torch.Tensor:
 def cases(draw: Draw) -> Iterator[Case]:
     """Sizes around the tile, other types, both signs, a view."""
     for n in (1200, 1, 1024):
-        yield Case(f"{n:,} numbers", (draw.normal(n),))
+        yield Case(f"{n:,} number{'s' * (n > 1)}", (draw.normal(n),))
     for dtype in ("float16", "bfloat16"):
         yield Case(f"700 numbers, {dtype}", (draw.normal(700, dtype=dtype, scale=50),))
     yield Case("x has every third number of a tensor", (draw.normal(900)[::3],), refusable=True)
@@ -85,7 +85,7 @@ def typed_in(x):
     if not x.is_contiguous():
         raise ValueError("x must be contiguous")
     out = torch.empty_like(x)
-    typed_in_kernel[(4,)](x, out, x.numel(), BLOCK=128)
+    typed_in_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=256)
     return out
 
 
@@ -100,11 +100,12 @@ TASK = RepairTask(
     place=5,
     points=2,
     hints=(
-        "The numbers are right. Now compile it for a GPU, with `compile_for` as in the lesson: "
-        "what does the message say about SLOPE?",
+        "As it came, it gives right numbers in the interpreter. Compile that one for a GPU, with "
+        "`compile_for` as in the lesson: what does the message say about SLOPE?",
         "A kernel is compiled once and kept. If it looked at a Python global, it would not notice "
         "when that changes; so it may not look.",
-        "Give the kernel a parameter `slope`, use that, and pass SLOPE where it is launched.",
+        "Give the kernel a parameter `slope`, use that, and pass SLOPE where it is launched; or "
+        "make it a constant of the compiler's, `SLOPE = tl.constexpr(0.01)`.",
     ),
     solution=(leaky_relu_kernel, repair_leaky_relu),
     reference=reference,

@@ -37,7 +37,7 @@ def reference(x: torch.Tensor) -> torch.Tensor:
 def cases(draw: Draw) -> Iterator[Case]:
     """Sizes around the tile, other types, a view."""
     for n in (1000, 1, 512, 257):
-        yield Case(f"{n:,} numbers", (draw.normal(n),))
+        yield Case(f"{n:,} number{'s' * (n > 1)}", (draw.normal(n),))
     yield Case("700 numbers, float16", (draw.normal(700, dtype="float16"),))
     yield Case("x has every second number of a tensor", (draw.normal(600)[::2],), refusable=True)
 
@@ -80,7 +80,7 @@ def by_loop(x):
     if not x.is_contiguous():
         raise ValueError("x must be contiguous")
     out = torch.empty_like(x)
-    counting_down_kernel[(3,)](x, out, x.numel(), BLOCK=128)
+    counting_down_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=256)
     return out
 
 
@@ -96,8 +96,8 @@ TASK = RepairTask(
     place=1,
     points=2,
     hints=(
-        "The result is right. Run it under the meter: which lanes leave their tensor, and on which "
-        "side of it are they?",
+        "The kernel as it came gives right numbers. Run that one under the meter: which lanes "
+        "leave their tensor, and on which side of it are they?",
         "Lanes from n on have no partner: n − 1 − offset is below zero for them. Which of the two "
         "accesses already keeps them out?",
         "Give the load the mask that the store has: `mask=mask`.",
@@ -140,7 +140,7 @@ TASK = RepairTask(
         Mistake(
             "not_reversed",
             [("n - 1 - offsets", "offsets")],
-            says="x is copied as it stands, not reversed",
+            says="the result is x as it stands, not reversed",
         ),
         Mistake(
             "mask_one_too_far",

@@ -39,6 +39,8 @@ def cases(draw: Draw) -> Iterator[Case]:
     yield Case("4 rows of 5 numbers below zero", (draw.uniform(4, 5, low=-9, high=-1),))
     yield Case("5 rows of 100 numbers", (draw.normal(5, 100),))
     yield Case("3 rows of 64 numbers", (draw.normal(3, 64, shift=-5),))
+    far = draw.uniform(3, 50, low=-3e38, high=-1e38)
+    yield Case("3 rows of 50 numbers below -1e38", (far,))
     yield Case("7 rows of 1 number", (draw.normal(7, 1),))
     yield Case("1 row of 33 numbers, float16", (draw.normal(1, 33, dtype="float16", shift=-8),))
     yield Case("6 rows of 20 numbers, with gaps between the rows", (draw.rows_with_gaps(6, 20),))
@@ -124,9 +126,15 @@ TASK = RepairTask(
             "is all below zero",
         ),
         Mistake(
-            "low_enough_for_some",
-            [(OTHER, ", other=-2.0")],
-            says="masked lanes hold −2, which is not below every number",
+            "low_enough_for_most",
+            [(OTHER, ", other=-65504.0")],
+            says="masked lanes hold a low number, but there are lower ones; below all is only −∞",
+        ),
+        Mistake(
+            "nothing_said_of_masked_lanes",
+            [(OTHER, "")],
+            says="the load says nothing of masked lanes, so what they hold is left to chance, and "
+            "it takes part in the maximum",
         ),
         Mistake(
             "largest_magnitude",
