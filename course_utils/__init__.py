@@ -11,9 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from course_utils.course_map import progress
     from course_utils.meter import Meter
     from course_utils.predict import compare
-    from course_utils.progress import course_map
     from course_utils.runtime import Machine, machine, setup
 
 # Public name -> the module that defines it.
@@ -23,12 +23,13 @@ _NAMES = {
     "Machine": "runtime",
     "Meter": "meter",
     "compare": "predict",
-    "course_map": "progress",
+    "progress": "course_map",
 }
 _SUBMODULES = (
     "bench",
     "checks",
     "compiler",
+    "course_map",
     "examples",
     "explorers",
     "gpus",
@@ -38,12 +39,11 @@ _SUBMODULES = (
     "models",
     "plots",
     "predict",
-    "progress",
     "records",
     "runtime",
 )
 
-__all__ = ["Machine", "Meter", "compare", "course_map", "machine", "setup"]
+__all__ = ["Machine", "Meter", "compare", "machine", "progress", "setup"]
 
 
 def __getattr__(name: str) -> Any:

@@ -38,6 +38,11 @@ class Lesson:
         """The notebook's file name, such as `03_fusion.ipynb`."""
         return f"{self.slug}.ipynb"
 
+    @property
+    def exercises(self) -> str:
+        """The notebook of its exercises, from the course's folder, whether it is there or not."""
+        return f"exercises/{self.slug}/{self.notebook}"
+
 
 LESSONS: tuple[Lesson, ...] = (
     Lesson(
@@ -77,7 +82,7 @@ LESSONS: tuple[Lesson, ...] = (
         "first_triton_kernels",
         "First Triton kernels",
         "How do I write the fused kernel myself?",
-        75,
+        70,
         (3,),
     ),
     Lesson(

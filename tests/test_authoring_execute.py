@@ -7,7 +7,7 @@ import sys
 import nbformat
 import pytest
 
-from course_utils import progress
+from course_utils import course_map
 from course_utils.authoring import canonical, execute, notebooks, rules
 from course_utils.authoring.notebooks import NotebookError
 
@@ -143,13 +143,13 @@ def test_the_environment_of_this_process_is_left_alone(tmp_path):
 
 def test_a_readers_progress_neither_shows_nor_changes(run, tmp_path, monkeypatch):
     file = tmp_path / "progress.json"
-    monkeypatch.setenv(progress.PATH_VARIABLE, str(file))
-    progress.mark_passed("04/gelu_tanh")
+    monkeypatch.setenv(course_map.PATH_VARIABLE, str(file))
+    course_map.mark_passed("04/gelu_tanh")
     before = file.read_bytes()
     path = run(
         "# Title",
-        "from course_utils import progress\n\nprint(progress.passed())",
-        'progress.mark_passed("04/scale_add")\nprint(progress.passed())',
+        "from course_utils import course_map\n\nprint(course_map.passed())",
+        'course_map.mark_passed("04/scale_add")\nprint(course_map.passed())',
     )
     assert outputs(path) == ["[]", "['04/scale_add']"]
     assert file.read_bytes() == before

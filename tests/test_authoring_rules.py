@@ -145,6 +145,20 @@ def test_a_link_to_a_file_that_is_there_resolves(tmp_path):
     assert check(rules.links_resolve, cell, path=tmp_path / "01_x.ipynb") == []
 
 
+def test_a_lesson_whose_tasks_have_solutions_ends_with_a_link_to_its_exercises(course):
+    path = course / "notebooks" / "04_x.ipynb"
+    linked = markdown("Do [them](../exercises/04_x/04_x.ipynb).", "linked")
+    other = markdown("Do [them](../exercises/04_x/04_y.ipynb).", "other")
+    assert check(rules.exercises_linked, other, path=path) == []
+    solution = course / "solutions" / "04_x" / "04_x.ipynb"
+    solution.parent.mkdir()
+    solution.touch()
+    assert check(rules.exercises_linked, other, linked, path=path) == []
+    for last in (other, markdown("```\n[a](../exercises/04_x/04_x.ipynb)\n```", "other")):
+        (found,) = check(rules.exercises_linked, linked, last, path=path)
+        assert "'other'" in found and "../exercises/04_x/04_x.ipynb" in found
+
+
 @pytest.mark.parametrize(
     ("sources", "good"),
     [

@@ -14,7 +14,7 @@ import course_utils
 
 course_utils.machine()  # decides how kernels run, before triton is imported
 
-from course_utils import checks, progress  # noqa: E402
+from course_utils import checks, course_map  # noqa: E402
 from course_utils.checks import variants  # noqa: E402
 from course_utils.checks.draw import Case  # noqa: E402
 from course_utils.checks.function_task import FunctionTask  # noqa: E402
@@ -340,10 +340,10 @@ def test_an_answer_that_was_never_made_says_why(graded):
 
 
 def test_progress_and_files_are_left_alone(graded, monkeypatch, tmp_path):
-    monkeypatch.setenv(progress.PATH_VARIABLE, str(tmp_path / "progress.json"))
+    monkeypatch.setenv(course_map.PATH_VARIABLE, str(tmp_path / "progress.json"))
     monkeypatch.chdir(tmp_path)
     report = graded(
-        "from course_utils import progress\nprogress.mark_passed('04/double')",
+        "from course_utils import course_map\ncourse_map.mark_passed('04/double')",
         "verdict = checks.check_double(double)",
         "open('results.json', 'w').write('{}')",
         "%%writefile other.txt\ntext",

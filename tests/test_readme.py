@@ -1,4 +1,4 @@
-"""README and CONTRIBUTING say what is true: commands, links, messages, modules, map and picture."""
+"""README and CONTRIBUTING say what is true: commands, links, messages, modules, pictures."""
 
 import ast
 import dataclasses
@@ -227,6 +227,17 @@ def test_make_check_and_make_fix_look_after_readme(project, monkeypatch, capsys)
     check.fix(project)
     assert one.find(project) == []
     assert "README.md: rendered" in capsys.readouterr().out
+
+
+# The card
+
+
+def test_the_card_is_a_check_s_on_a_mistake_and_the_same_in_every_run(front):
+    begin, end = readme.marks("card")
+    card = front.split(begin)[1].split(end)[0]
+    assert card.startswith("\n```\nscale_add: failed (0 of 2 points)\n")
+    assert "✗ every lane inside its tensor" in card and "Likely mistake:\n" in card
+    assert max(map(len, card.splitlines())) <= 100
 
 
 # The picture

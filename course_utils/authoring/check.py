@@ -141,7 +141,7 @@ CHECKS = (
         "edit these cells or tasks, then make exercises",
     ),
     Check("exercises: generated", exercises_fresh, "make exercises"),
-    Check("README: map and picture", readme.stale, "make fix"),
+    Check("README: picture, map and card", readme.stale, "make fix"),
 )
 
 

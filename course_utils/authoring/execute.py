@@ -22,7 +22,7 @@ from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-from course_utils import progress
+from course_utils import course_map
 from course_utils.authoring import canonical, notebooks
 from course_utils.authoring.notebooks import NotebookError
 
@@ -53,7 +53,7 @@ def environment(scratch: str) -> dict[str, str]:
     return chosen | {
         "PYTHONPATH": os.pathsep.join(filter(None, search)),
         # Nobody has passed a task yet.
-        progress.PATH_VARIABLE: os.path.join(scratch, "progress.json"),
+        course_map.PATH_VARIABLE: os.path.join(scratch, "progress.json"),
         "CUDA_VISIBLE_DEVICES": "",
         "HIP_VISIBLE_DEVICES": "",
         "PYTHONHASHSEED": "0",

@@ -1,4 +1,4 @@
-"""Render the parts of README.md that come from data: its picture, the map, the links to Colab.
+"""Render the parts of README.md that come from data: picture, map, a card, links to Colab.
 
     python -m course_utils.authoring.readme --check
     python -m course_utils.authoring.readme --fix
@@ -10,12 +10,16 @@ the file is written by hand and left alone.
 """
 
 import argparse
+import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from course_utils import checks
 from course_utils.authoring import colab, picture
 from course_utils.authoring.notebooks import ROOT, NotebookError
+from course_utils.checks.verdict import Verdict
 from course_utils.lessons import LESSONS, Lesson
 
 README = "README.md"
@@ -54,9 +58,15 @@ def picture_of_the_course(root: Path) -> str:
     return f"![{shown.alt}]({picture.PICTURE.as_posix()})\n\n*{shown.caption}*"
 
 
+def card_of_a_check(root: Path) -> str:
+    """What a check says of an answer with a mistake, as text."""
+    return f"```\n{_verdict()}\n```"
+
+
 PARTS: Mapping[str, Callable[[Path], str]] = {
     "picture": picture_of_the_course,
     "map": map_of_the_course,
+    "card": card_of_a_check,
 }
 """What stands between which marks. The marks `colab` belong to `colab.py`."""
 
@@ -122,6 +132,15 @@ def write(root: Path = ROOT) -> list[str]:
         picture.write(root)
         changed.append(picture.PICTURE.as_posix())
     return changed
+
+
+@functools.cache
+def _verdict() -> Verdict:
+    """On a kernel whose mask is one too far; without the seconds, which differ from run to run."""
+    task = checks.task("scale_add")
+    (mistake,) = (one for one in task.mistakes if one.name == "mask_one_too_far")
+    verdict = task.check(mistake.build(task.solution), seed=0, time_limit=checks.TIME_LIMIT)
+    return dataclasses.replace(verdict, seconds=0.0)
 
 
 def _shows_picture(text: str) -> bool:

@@ -110,6 +110,16 @@ def links_resolve(notebook: nbformat.NotebookNode, path: Path) -> Iterator[str]:
                 yield f"cell {cell.id!r} links to {target}, which does not exist"
 
 
+def exercises_linked(notebook: nbformat.NotebookNode, path: Path) -> Iterator[str]:
+    """The last cell of a lesson whose tasks have solutions links to its exercises."""
+    slug = Path(path).stem
+    if not (Path(path).parent / ".." / "solutions" / slug / f"{slug}.ipynb").exists():
+        return
+    link, last = f"../exercises/{slug}/{slug}.ipynb", notebook.cells[-1]
+    if f"]({link})" not in notebooks.prose(last.source):
+        yield f"cell {last.id!r} is the last and must link to the lesson's exercises, {link}"
+
+
 def executed(notebook: nbformat.NotebookNode, path: Path) -> Iterator[str]:
     """The outputs are those of this code, and each code cell was run."""
     unrun = [cell.id for cell in code_cells(notebook) if cell.execution_count is None]
@@ -230,6 +240,7 @@ COMMON = (code_parses, set_up_first, nothing_hidden, no_machine_paths, headings_
 COMMON = (*COMMON, links_resolve, no_timing_magics)
 RULES = (
     *COMMON,
+    exercises_linked,
     executed,
     no_errors,
     no_addresses,

@@ -1,4 +1,4 @@
-"""Run the meter's tests on every supported Triton: ``make test-versions``.
+"""Run the meter's tests on every supported Triton, the oldest Numba too: ``make test-versions``.
 
 Each version is installed into a folder of its own under ``build/versions`` and put before the
 installed one on ``PYTHONPATH``; the environment itself is not touched. Needs the network the first
@@ -31,21 +31,24 @@ class Case:
         triton: the version of Triton.
         numpy: the version of numpy; None for the installed one.
         oldest_python: the oldest Python that these versions have a build for.
+        numba: what to install for another Numba than the installed one, as ``name==version``.
     """
 
     triton: str
     numpy: str | None = None
     oldest_python: tuple[int, int] = (3, 11)
+    numba: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         numpy = f", numpy {self.numpy}" if self.numpy else ""
-        return f"triton {self.triton}{numpy}"
+        numba = f", {self.numba[0].replace('==', ' ')}" if self.numba else ""
+        return f"triton {self.triton}{numpy}{numba}"
 
     @property
     def packages(self) -> list[str]:
         """What to install, as ``name==version``."""
         pairs = (("triton", self.triton), ("numpy", self.numpy))
-        return [f"{name}=={version}" for name, version in pairs if version]
+        return [*(f"{name}=={version}" for name, version in pairs if version), *self.numba]
 
 
 # Triton 3.6's interpreter fails on loops over tensor bounds since numpy 2.4, which the meter mends.
@@ -55,6 +58,9 @@ CASES = (
     Case("3.7.1"),
     Case("3.8.0"),
     Case("3.9.0"),
+    Case(  # what Colab has
+        "3.6.0", "2.1.3", numba=("numba==0.61.2", "llvmlite==0.44.0", "numba-cuda==0.22.2")
+    ),
 )
 
 

@@ -13,12 +13,11 @@ import difflib
 import functools
 import importlib
 import os
-import pkgutil
-import re
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from course_utils import course_map
 from course_utils.checks.verdict import (
     FAILED,
     NOT_ATTEMPTED,
@@ -48,8 +47,6 @@ UNDER_NBGRADER = "NBGRADER_EXECUTION"
 """The environment variable that nbgrader sets while it runs a notebook."""
 
 _session_seed = secrets.randbits(48)
-
-_MODULE = re.compile(r"l(?P<lesson>\d\d)_(?P<name>\w+)")
 
 
 def tasks(lesson: str | None = None) -> tuple[Task, ...]:
@@ -97,13 +94,11 @@ def run(
     Raises:
         ValueError: there is no such task.
     """
-    from course_utils import progress
-
     chosen = task(name)
     seed = secrets.randbits(48) if fresh else _session_seed
     verdict = chosen.check(answer, seed=seed, time_limit=time_limit)
     if verdict.passed and record:
-        progress.mark_passed(chosen.key)
+        course_map.mark_passed(chosen.key)
     return verdict
 
 
@@ -152,10 +147,7 @@ def _named(function: Any, name: str, chosen: Task, verb: str) -> Any:
     return function
 
 
-@functools.cache
-def _modules() -> tuple[tuple[str, str], ...]:
-    """The name and the lesson of each task, from the names of the files in ``checks/library/``."""
-    from course_utils.checks import library
-
-    matches = (_MODULE.fullmatch(module.name) for module in pkgutil.iter_modules(library.__path__))
-    return tuple((match["name"], match["lesson"]) for match in matches if match)
+def _modules() -> list[tuple[str, str]]:
+    """The name and the lesson of each task."""
+    keys = (key.split("/") for key in course_map.tasks())
+    return [(name, lesson) for lesson, name in keys]

@@ -116,6 +116,9 @@ def _be_the_child(function: Callable[[], Any], token: bytes, writing: int, print
         os.dup2(nothing, 0)
         os.dup2(printed, 1)
         os.dup2(printed, 2)
+        # What else was open is the notebook's: its sockets are none of an answer's business.
+        os.closerange(3, writing)
+        os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
         sys.stdin = open(0, closefd=False)
         sys.stdout = open(1, "w", buffering=1, errors="replace", closefd=False)
         sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)

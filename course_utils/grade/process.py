@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from course_utils import progress
+from course_utils import course_map
 
 _LARGEST_FILE = 64 * 2**20  # bytes
 _GRACE = 10  # seconds
@@ -122,7 +122,7 @@ def _leave(folder: str) -> None:
     """Go to a folder, with temporary files and progress in it, and no screen in sight."""
     os.chdir(folder)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    os.environ[progress.PATH_VARIABLE] = os.path.join(folder, "progress.json")
+    os.environ[course_map.PATH_VARIABLE] = os.path.join(folder, "progress.json")
     os.environ["MPLBACKEND"] = "Agg"
     os.environ["BROWSER"] = "true"  # the command, which does nothing
     os.environ.pop("DISPLAY", None)

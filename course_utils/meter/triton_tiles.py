@@ -170,8 +170,8 @@ def _poisoned(original: Callable) -> Callable:
     def masked_load(builder, pointers, mask, other, *rest):
         dtype = pointers.get_element_ty()
         if other is None and dtype in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
-            signs = np.where(np.arange(mask.data.size) % 2, -np.inf, np.inf).astype(np.float32)
-            signs = signs.reshape(mask.data.shape)
+            signs = np.where(np.arange(pointers.data.size) % 2, -np.inf, np.inf).astype(np.float32)
+            signs = signs.reshape(pointers.data.shape)
             if dtype == tl.bfloat16:
                 filling = bfloat16.narrow(signs)
             else:

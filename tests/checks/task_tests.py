@@ -99,7 +99,7 @@ def wrong_answers(task) -> list[tuple]:
     if isinstance(task, QuestionTask):
         answers = right_dict(task)
         return [
-            (task, slip.name, {**answers, question.name: slip.answer})
+            (task, slip.name, {**answers, question.name: slip.value})
             for question in task.questions
             for slip in question.slips
         ]

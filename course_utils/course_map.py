@@ -1,4 +1,4 @@
-"""Which tasks the reader has passed, and the map of the course that shows it.
+"""The map of the course, and which of its tasks the reader has passed.
 
 Passed tasks are kept in one small JSON file on the reader's own machine: by default
 `~/.writing-fast-kernels/progress.json`, elsewhere if the environment variable
@@ -8,6 +8,7 @@ Passed tasks are kept in one small JSON file on the reader's own machine: by def
 from __future__ import annotations
 
 import contextlib
+import functools
 import html
 import json
 import os
@@ -15,6 +16,7 @@ import re
 import tempfile
 import tomllib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -72,14 +74,14 @@ def reset() -> None:
         _save({})
 
 
-def course_map() -> CourseMap:
+def progress() -> CourseMap:
     """The fourteen lessons: question, minutes, what to do first, whether there, tasks passed.
 
     Show it as the last line of a cell. A lesson is available if its notebook lies in the
     `notebooks` folder beside this package, and coming if not.
     """
+    here = Path.cwd()
     notebooks = _PROJECT / "notebooks"
-    counts = Counter(key.split("/")[0] for key in passed())
     available = None
     if notebooks.is_dir():
         available = frozenset(
@@ -87,11 +89,26 @@ def course_map() -> CourseMap:
         )
     return CourseMap(
         available=available,
-        passed={entry.number: counts[f"{entry.number:02d}"] for entry in LESSONS},
+        tasks=_by_lesson(tasks()),
+        # A task may have been renamed since it was passed.
+        passed=_by_lesson(set(tasks()).intersection(passed())),
+        exercises=frozenset(
+            entry.number for entry in LESSONS if (_PROJECT / entry.exercises).is_file()
+        ),
         repository=_repository(),
-        # Relative links lead somewhere only from a notebook of that folder.
-        local_links=available is not None and Path.cwd() == notebooks,
+        folder=here.relative_to(_PROJECT) if here.is_relative_to(_PROJECT) else None,
     )
+
+
+@functools.cache
+def tasks() -> tuple[str, ...]:
+    """All tasks, sorted, such as "04/scale_add".
+
+    They are found by the names of the files in `checks/library/`; none of these is imported.
+    """
+    library = Path(__file__).with_name("checks") / "library"
+    names = (re.fullmatch(r"l(\d\d)_(\w+)\.py", file.name) for file in library.iterdir())
+    return tuple(sorted(f"{name[1]}/{name[2]}" for name in names if name))
 
 
 @dataclass(frozen=True)
@@ -101,15 +118,20 @@ class CourseMap:
     Attributes:
         available: numbers of the lessons whose notebooks are there; None where the package was
             installed without its notebooks, so that nothing is known about them.
-        passed: lesson number -> how many of its tasks are passed.
+        tasks: lesson number -> how many tasks it has.
+        passed: lesson number -> how many of them are passed.
+        exercises: numbers of the lessons whose exercises are there.
         repository: address of the project on GitHub, for links to Colab; None for no links.
-        local_links: whether a lesson's title links to its notebook.
+        folder: the working directory, relative to the project, from which links lead to
+            notebooks; None outside the project, for no such links.
     """
 
     available: frozenset[int] | None
+    tasks: dict[int, int]
     passed: dict[int, int]
+    exercises: frozenset[int] = frozenset()
     repository: str | None = None
-    local_links: bool = False
+    folder: Path | None = None
 
     def __str__(self) -> str:
         """The map as a table of plain text."""
@@ -121,7 +143,7 @@ class CourseMap:
                 str(entry.minutes),
                 _numbers(entry),
                 self._state(entry),
-                str(self.passed.get(entry.number, 0)),
+                self._passed(entry),
             )
             for entry in LESSONS
         ]
@@ -140,6 +162,8 @@ class CourseMap:
 
     def _repr_html_(self) -> str:
         columns = ["Lesson", "Question", "Minutes", "After", "State", "Tasks passed"]
+        if self.folder is not None:
+            columns.append("Exercises")
         if self.repository:
             columns.append("Colab")
         head = "".join(f'<th scope="col" style="text-align:left">{name}</th>' for name in columns)
@@ -152,44 +176,69 @@ class CourseMap:
         )
 
     def _html_row(self, entry: Lesson) -> str:
-        there = self._state(entry) == "available"
         title = html.escape(f"{entry.number:02d} {entry.title}")
-        if there and self.local_links:
-            title = f'<a href="{entry.notebook}">{title}</a>'
+        lesson = f"notebooks/{entry.notebook}" if self._state(entry) == "available" else None
+        exercises = entry.exercises if entry.number in self.exercises else None
         cells = [
             html.escape(entry.question),
             str(entry.minutes),
             _numbers(entry),
             self._state(entry),
-            str(self.passed.get(entry.number, 0)),
+            self._passed(entry),
         ]
+        if self.folder is not None:
+            if lesson:
+                title = self._link(lesson, title)
+            cells.append(self._link(exercises, f"exercises {entry.number:02d}"))
         if self.repository:
-            link = f'<a href="{self._colab(entry)}">open {entry.number:02d} in Colab</a>'
-            cells.append(link if there else "")
+            links = (
+                self._colab(lesson, f"open {entry.number:02d} in Colab"),
+                self._colab(exercises, f"exercises {entry.number:02d} in Colab"),
+            )
+            cells.append(", ".join(filter(None, links)))
         row = "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells)
         return f'<tr><th scope="row" style="text-align:left">{title}</th>{row}</tr>'
 
-    def _colab(self, entry: Lesson) -> str:
+    def _link(self, notebook: str | None, words: str) -> str:
+        """A link to a notebook that lies beside the package; nothing where there is none."""
+        if notebook is None or self.folder is None:
+            return ""
+        target = Path(os.path.relpath(notebook, self.folder)).as_posix()
+        return f'<a href="{target}">{words}</a>'
+
+    def _colab(self, notebook: str | None, words: str) -> str:
+        """A link that opens a notebook in Colab; nothing where there is none."""
+        if notebook is None or self.repository is None:
+            return ""
         # repository is https://github.com/OWNER/NAME; Colab takes the part after the host.
-        slug = (self.repository or "").removeprefix("https://github.com/")
-        return (
-            f"https://colab.research.google.com/github/{slug}/blob/main/notebooks/{entry.notebook}"
-        )
+        slug = self.repository.removeprefix("https://github.com/")
+        target = f"https://colab.research.google.com/github/{slug}/blob/main/{notebook}"
+        return f'<a href="{target}">{words}</a>'
 
     def _state(self, entry: Lesson) -> str:
         if self.available is None:
             return "not known"
         return "available" if entry.number in self.available else "coming"
 
+    def _passed(self, entry: Lesson) -> str:
+        """Such as "2 of 4"; nothing for a lesson without tasks."""
+        total = self.tasks.get(entry.number, 0)
+        return f"{self.passed.get(entry.number, 0)} of {total}" if total else ""
+
     def _summary(self) -> str:
-        tasks = f"tasks passed: {sum(self.passed.values())}."
+        done = f"{sum(self.passed.values())} of {sum(self.tasks.values())} tasks passed."
         if self.available is None:
-            return f"The notebooks are not beside the package, see the project's folder; {tasks}"
+            return f"The notebooks are not beside the package, see the project's folder; {done}"
         minutes = sum(entry.minutes for entry in LESSONS if entry.number in self.available)
         return (
             f"{len(self.available)} of {len(LESSONS)} lessons are available, "
-            f"about {minutes} minutes; {tasks}"
+            f"about {minutes} minutes; {done}"
         )
+
+
+def _by_lesson(keys: Iterable[str]) -> dict[int, int]:
+    """How many of these tasks each lesson has, by its number."""
+    return dict(Counter(int(key.split("/")[0]) for key in keys))
 
 
 def _numbers(entry: Lesson) -> str:
