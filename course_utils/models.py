@@ -1,4 +1,4 @@
-"""Pure formulas of the course: the roofline, what tiles of a matmul or of rows cost, occupancy.
+"""Pure formulas of the course: roofline, tiles of a matmul or of rows, occupancy, warp requests.
 
 Units everywhere: bytes, FLOP, seconds, bytes/s, FLOP/s, FLOP/byte. A fused multiply-add is 2 FLOP.
 Nothing here measures or imports anything; every function is arithmetic on its arguments, and
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, SupportsFloat, SupportsIndex
@@ -426,3 +427,92 @@ def occupancy(
 def _round_up(value: int, unit: int) -> int:
     """Return the smallest multiple of ``unit`` that is not below ``value``."""
     return -(-value // unit) * unit
+
+
+# CUDA C++ Programming Guide, Hardware Implementation and Compute Capabilities: the same for all.
+WARP_SIZE = 32
+SECTOR_BYTES = 32  # global memory moves in these; the guide's "32-byte memory transactions"
+BANKS = 32
+BANK_BYTES = 4  # successive 32-bit words of shared memory lie in successive banks
+
+
+def sectors(addresses: Iterable[int | None], itemsize: int) -> int:
+    """Return how many 32-byte sectors of global memory one request of a warp touches.
+
+    Lanes that name the same sector share it; an element that lies across the border of two sectors
+    touches both. 32 lanes that read consecutive 4-byte elements touch 4, with a stride of 8
+    elements or more 32.
+
+    Args:
+        addresses: the byte address of each lane's element; None for a lane that takes no part.
+        itemsize: bytes per element.
+
+    Raises:
+        ValueError: if there are more than 32 lanes, an address is negative or no integer, or
+            ``itemsize`` is not an integer of at least 1.
+    """
+    lanes = _lanes(addresses)
+    itemsize = _count("itemsize", itemsize, "bytes per element")
+    return len(_units(lanes, itemsize, SECTOR_BYTES))
+
+
+def bank_conflicts(addresses: Iterable[int | None], itemsize: int) -> int:
+    """Return the degree of bank conflict of one request of a warp to shared memory.
+
+    How many different 32-bit words the busiest of the 32 banks has to deliver, one after the
+    other: 1 is free of conflicts, 32 is the worst. Lanes that name the same word share it, whatever
+    bytes of it they want. A warp's 8-byte elements are delivered by halves of the warp and its
+    16-byte elements by quarters, since a half or a quarter of them fills all banks; a conflict is
+    one within such a part.
+
+    Args:
+        addresses: the byte address of each lane's element, in the order of the lanes; None for a
+            lane that takes no part.
+        itemsize: bytes per element, at most 16.
+
+    Returns:
+        1 to 32; 0 if no lane takes part.
+
+    Raises:
+        ValueError: as `sectors`, and if ``itemsize`` is more than 16.
+    """
+    lanes = _lanes(addresses)
+    itemsize = _count("itemsize", itemsize, "bytes per element")
+    if itemsize > 16:
+        raise ValueError(f"itemsize is {itemsize}, but a lane accesses at most 16 bytes at once.")
+    together = WARP_SIZE * BANK_BYTES // max(itemsize, BANK_BYTES)
+    degree = 0
+    for first in range(0, len(lanes), together):
+        words = _units(lanes[first : first + together], itemsize, BANK_BYTES)
+        degree = max(degree, *Counter(word % BANKS for word in words).values(), 0)
+    return degree
+
+
+def _lanes(addresses: Iterable[int | None]) -> Sequence[int | None]:
+    """Return a warp's addresses as a list, checked."""
+    lanes = list(addresses)
+    if len(lanes) > WARP_SIZE:
+        raise ValueError(f"a warp has {WARP_SIZE} lanes, but there are {len(lanes)} addresses.")
+    for lane, address in enumerate(lanes):
+        if address is None:
+            continue
+        try:
+            lanes[lane] = operator.index(address)
+        except TypeError:
+            lanes[lane] = -1
+        if lanes[lane] < 0:
+            raise ValueError(
+                f"the address of lane {lane} must be an integer of at least 0 (bytes), or None for "
+                f"a lane that takes no part, but is {address!r}."
+            )
+    return lanes
+
+
+def _units(lanes: Sequence[int | None], itemsize: int, unit: int) -> set[int]:
+    """Return the numbers of all units, ``unit`` bytes each, that the lanes' elements touch."""
+    return {
+        number
+        for address in lanes
+        if address is not None
+        for number in range(address // unit, (address + itemsize - 1) // unit + 1)
+    }

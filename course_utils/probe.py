@@ -1,6 +1,6 @@
-"""Look at the machine: platform, PyTorch, GPU, driver, and how triton was imported.
+"""Look at the machine: platform, PyTorch, GPU, driver, and how triton and numba were imported.
 
-Nothing here imports triton, and nothing decides: what is found is handed over as `Facts`.
+Nothing here imports triton or numba, and nothing decides: what is found is handed over as `Facts`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Facts:
         interpreter_wanted: whether TRITON_INTERPRET was set to a true value before.
         triton_installed: whether triton can be imported.
         triton_imported_as: None where triton is not imported yet, else "compiled" or "interpreted".
+        numba_imported_as: the same of numba.cuda, with "compiled" or "simulated".
         missing_cxx: the C++ compiler that torch.compile would call on a CPU, where it is missing.
     """
 
@@ -62,6 +63,7 @@ class Facts:
     interpreter_wanted: bool = False
     triton_installed: bool = True
     triton_imported_as: str | None = None
+    numba_imported_as: str | None = None
     missing_cxx: str | None = None
 
 
@@ -96,6 +98,7 @@ def probe() -> Facts:
         interpreter_wanted=_is_true(os.environ.get("TRITON_INTERPRET", "")),
         triton_installed=_is_installed("triton"),
         triton_imported_as=how_triton_was_imported(),
+        numba_imported_as=how_numba_was_imported(),
         missing_cxx=_missing_cxx(),
     )
 
@@ -112,6 +115,17 @@ def how_triton_was_imported() -> str | None:
     if function is None:
         return None
     return "interpreted" if type(function).__name__ == "InterpretedFunction" else "compiled"
+
+
+def how_numba_was_imported() -> str | None:
+    """None where numba.cuda is not imported; else "compiled" or "simulated".
+
+    `NUMBA_ENABLE_CUDASIM` counts when numba is imported; its configuration holds what it said then.
+    """
+    cuda = sys.modules.get("numba.cuda")
+    if cuda is None:
+        return None
+    return "simulated" if cuda.config.ENABLE_CUDASIM else "compiled"
 
 
 def _import_torch() -> Any:

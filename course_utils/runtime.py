@@ -5,7 +5,7 @@ two modes:
 
 - `gpu`: PyTorch sees a CUDA GPU; kernels are compiled for it.
 - `interpreter`: there is none that can be used, or the reader set `TRITON_INTERPRET=1`; Triton
-  kernels then run in Triton's interpreter on the CPU.
+  kernels then run in Triton's interpreter on the CPU, and Python CUDA kernels in Numba's simulator.
 
 The decision (`decide`) is a pure function of what `probe` found out; what goes wrong is put into
 words by `diagnosis`.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import sys
 import threading
 import warnings
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ from course_utils.diagnosis import (
     way_out,
 )
 from course_utils.probe import Facts, cpu_name, host_memory, probe
+from course_utils.when_imported import when_imported
 
 if TYPE_CHECKING:
     import torch
@@ -201,6 +203,10 @@ def _set_up() -> None:
     if decision.mode == "interpreter":
         # Triton reads this when it is imported: its own library functions are made then.
         os.environ["TRITON_INTERPRET"] = "1"
+    # Numba warns of grids that leave a GPU idle; the lessons' are small on purpose.
+    os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
+    if _simulates_cuda(decision.mode, facts):
+        _simulate_cuda()
     try:
         with warnings.catch_warnings():
             # Deprecations inside the libraries are not the reader's concern.
@@ -237,7 +243,17 @@ def decide(facts: Facts) -> Decision:
             "triton was imported while TRITON_INTERPRET was set, which it no longer is, so its "
             f"library functions cannot be compiled for the GPU. {RESTART}"
         )
+    if _simulates_cuda(decision.mode, facts) and facts.numba_imported_as == "compiled":
+        raise SetupError(
+            "numba.cuda was imported before course_utils.setup(), and therefore for an NVIDIA GPU. "
+            f"Here its kernels run in Numba's simulator, which is chosen at import. {RESTART}"
+        )
     return decision
+
+
+def _simulates_cuda(mode: str, facts: Facts) -> bool:
+    """Whether Python CUDA kernels run in Numba's simulator; Numba compiles none for AMD."""
+    return mode == "interpreter" or facts.torch_hip is not None
 
 
 def _decide_mode(facts: Facts) -> Decision:
@@ -277,6 +293,23 @@ def _decide_mode(facts: Facts) -> Decision:
         )
         return Decision("gpu", notes=(note,))
     return Decision("gpu")
+
+
+def _simulate_cuda() -> None:
+    """Let Python CUDA kernels run in the simulator, once the reader imports Numba.
+
+    Numba is not imported here: most lessons do without, and it takes a second. As in
+    `_repair_interpreter`, the meter's file is looked up at run time.
+    """
+    os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
+    config = sys.modules.get("numba.core.config")
+    if config is not None:  # numba has read the variable already, numba.cuda has not
+        config.ENABLE_CUDASIM = 1
+
+    def repair() -> None:
+        importlib.import_module("course_utils.meter.cuda_warps").repair_simulator()
+
+    when_imported("numba.cuda", repair)
 
 
 def _repair_interpreter() -> None:

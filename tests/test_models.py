@@ -210,3 +210,77 @@ def test_row_traffic_refuses_what_covers_no_row(changed, message):
     sizes = {"rows": 3, "columns": 1000, "itemsize": 4, "tile_rows": 1, "tile_columns": 1024}
     with pytest.raises(ValueError, match=message):
         models.row_traffic(**{**sizes, **changed})
+
+
+# Requests of warps
+
+
+def every(step: int, start: int = 0, lanes: int = 32) -> list[int]:
+    return [start + step * lane for lane in range(lanes)]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "itemsize", "sectors"),
+    [
+        (every(4), 4, 4),
+        (every(8), 4, 8),
+        (every(128), 4, 32),
+        (every(4, start=4), 4, 5),
+        (every(8), 8, 8),
+        (every(2), 2, 2),
+        (every(16), 16, 16),
+        ([64] * 32, 4, 1),
+        (every(-4, start=124), 4, 4),
+        (every(8, start=28, lanes=1), 8, 2),  # one element across the border of two sectors
+        ([None] * 31 + [0], 4, 1),
+        ([None] * 32, 4, 0),
+        ([], 4, 0),
+    ],
+)
+def test_sectors_of_a_request(addresses, itemsize, sectors):
+    assert models.sectors(addresses, itemsize) == sectors
+
+
+@pytest.mark.parametrize(
+    ("addresses", "itemsize", "degree"),
+    [
+        (every(4), 4, 1),
+        (every(8), 4, 2),
+        (every(12), 4, 1),  # an odd number of words apart: all banks
+        (every(128), 4, 32),  # a column of a tile 32 wide
+        (every(132), 4, 1),  # and of one padded to 33
+        ([8] * 32, 4, 1),  # one word for all
+        (every(2), 2, 1),  # two lanes to a word
+        (every(64), 2, 16),
+        (every(8), 8, 1),  # a half of the warp fills all banks
+        (every(16), 8, 2),
+        (every(256), 8, 16),
+        (every(16), 16, 1),
+        (every(128), 16, 8),
+        ([0, 128, None, 256], 4, 3),
+        ([0] + [None] * 15 + [256], 8, 1),  # not in one half
+        ([None] * 32, 4, 0),
+    ],
+)
+def test_bank_conflicts_of_a_request(addresses, itemsize, degree):
+    assert models.bank_conflicts(addresses, itemsize) == degree
+
+
+@pytest.mark.parametrize("model", [models.sectors, models.bank_conflicts])
+@pytest.mark.parametrize(
+    ("addresses", "itemsize", "message"),
+    [
+        ([0] * 33, 4, "a warp has 32 lanes, but there are 33"),
+        ([0, -4], 4, "address of lane 1 must be an integer of at least 0 .* but is -4"),
+        ([0.5], 4, "address of lane 0"),
+        ([0], 0, "itemsize"),
+    ],
+)
+def test_impossible_requests_are_refused(model, addresses, itemsize, message):
+    with pytest.raises(ValueError, match=message):
+        model(addresses, itemsize)
+
+
+def test_a_lane_has_at_most_16_bytes_in_shared_memory():
+    with pytest.raises(ValueError, match="itemsize is 32, but a lane accesses at most 16"):
+        models.bank_conflicts([0], 32)

@@ -213,8 +213,24 @@ def test_triton_imported_for_the_interpreter_says_restart_on_a_gpu():
 
 
 @pytest.mark.parametrize(
+    "facts",
+    [
+        Facts(numba_imported_as="compiled", **CUDA),
+        Facts(numba_imported_as="compiled", device=MI300X, torch_hip="7.1"),
+    ],
+)
+def test_numba_imported_too_early_says_restart(facts):
+    with pytest.raises(
+        SetupError, match=r"numba\.cuda was imported before course_utils\.setup\(\)"
+    ):
+        decide(facts)
+
+
+@pytest.mark.parametrize(
     ("facts", "mode"),
     [
+        (Facts(numba_imported_as="simulated", **CUDA), "interpreter"),
+        (Facts(device=H200, numba_imported_as="compiled", **CUDA), "gpu"),
         (Facts(triton_imported_as="interpreted", **CUDA), "interpreter"),
         (Facts(device=H200, triton_imported_as="compiled", **CUDA), "gpu"),
         (
@@ -223,7 +239,7 @@ def test_triton_imported_for_the_interpreter_says_restart_on_a_gpu():
         ),
     ],
 )
-def test_triton_imported_early_in_the_right_way_is_fine(facts, mode):
+def test_what_was_imported_early_in_the_right_way_is_fine(facts, mode):
     assert decide(facts).mode == mode
 
 
@@ -641,6 +657,26 @@ def test_how_triton_was_imported_is_read_from_its_functions(monkeypatch):
         language = types.SimpleNamespace(cdiv=type(type_name, (), {})())
         monkeypatch.setitem(sys.modules, "triton.language", language)
         assert probe.how_triton_was_imported() == expected
+
+
+def test_how_numba_was_imported_is_read_from_its_configuration(monkeypatch):
+    monkeypatch.delitem(sys.modules, "numba.cuda", raising=False)
+    assert probe.how_numba_was_imported() is None
+    for value, expected in [(0, "compiled"), (1, "simulated")]:
+        cuda = types.SimpleNamespace(config=types.SimpleNamespace(ENABLE_CUDASIM=value))
+        monkeypatch.setitem(sys.modules, "numba.cuda", cuda)
+        assert probe.how_numba_was_imported() == expected
+
+
+def test_numba_that_is_imported_already_is_told_to_simulate(monkeypatch):
+    waiting = []
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "0")
+    config = types.SimpleNamespace(ENABLE_CUDASIM=0)
+    monkeypatch.setitem(sys.modules, "numba.core.config", config)
+    monkeypatch.setattr(runtime, "when_imported", lambda name, action: waiting.append(name))
+    runtime._simulate_cuda()
+    assert os.environ["NUMBA_ENABLE_CUDASIM"] == "1" and config.ENABLE_CUDASIM == 1
+    assert waiting == ["numba.cuda"]
 
 
 def test_the_driver_is_asked_for_its_cuda_version(monkeypatch):

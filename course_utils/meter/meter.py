@@ -10,6 +10,7 @@ from typing import Any
 from course_utils.meter import compiled, report
 from course_utils.meter.torch_ops import CountingMode
 from course_utils.meter.traffic import Finding, Launch, Traffic
+from course_utils.when_imported import when_imported
 
 
 class Meter:
@@ -17,9 +18,10 @@ class Meter:
 
     Eager PyTorch ops are counted on any device, ``meta`` included. Triton kernels launched inside
     run in Triton's interpreter, with the same results, and are counted tile by tile, on a machine
-    with a GPU as well (a launch then returns None, not the compiled kernel). Meters nest, and each
-    thread's meter counts its own thread (and the backward passes it starts). A meter that is
-    opened again goes on counting where it stopped.
+    with a GPU as well (a launch then returns None, not the compiled kernel). In the same way Python
+    CUDA kernels (Numba's ``@cuda.jit``) run in Numba's simulator and are counted warp by warp (see
+    :attr:`Launch.warps`). Meters nest, and each thread's meter counts its own thread (and the
+    backward passes it starts). A meter that is opened again goes on counting where it stopped.
 
     Launches in the interpreter take turns, whatever thread they are from. What a meter cannot hold
     back is a kernel that another thread is compiling already when the first metered launch begins:
@@ -50,6 +52,8 @@ class Meter:
             with contextlib.ExitStack() as undo:
                 _triton("install")
                 undo.callback(_triton, "uninstall")
+                cuda = undo.enter_context(contextlib.ExitStack())
+                undo.callback(when_imported("numba.cuda", lambda: cuda.enter_context(_cuda())))
                 compiled.install()
                 undo.callback(compiled.uninstall)
                 mode = CountingMode(self.launches.append)
@@ -84,20 +88,31 @@ class Meter:
         """
         return self.traffic.trips(reference)
 
-    def report(self, reference: Any = None, *, by_argument: bool = False) -> str:
+    def report(
+        self, reference: Any = None, *, by_argument: bool = False, by_warp: bool = False
+    ) -> str:
         """Write a table as plain text.
 
         Args:
             reference: the tensor one trip refers to; by default the largest one touched.
             by_argument: one row per argument instead of one per launch.
+            by_warp: one row per array and kind of access of CUDA kernels: requests of warps,
+                sectors, bank conflicts; and the branches at which warps diverged.
         """
-        return report.to_text(self.launches, self.traffic, reference, by_argument)
+        return report.to_text(self.launches, self.traffic, reference, by_argument, by_warp)
 
     def __repr__(self) -> str:
         return self.report()
 
     def _repr_html_(self) -> str:
         return report.to_html(self.launches, self.traffic)
+
+
+def _cuda() -> contextlib.AbstractContextManager:
+    # Numba is only looked at once the reader has imported it.
+    from course_utils.meter import cuda_warps
+
+    return cuda_warps.catching()
 
 
 def _triton(action: str) -> None:

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from course_utils.meter.traffic import ArgumentTraffic, Launch, Traffic, nbytes_of
+from course_utils.meter.warps import OPERATIONS, GlobalRequests, SharedRequests
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _HEAD = ("launch", "reads", "writes", "trips", "FLOPs", "FLOP/B")
 _MOST_ROWS = 60  # a loop of a thousand launches is still a table one can read
 _ARGUMENT_HEAD = ("launch", "argument", "reads", "writes", "trips", "reuse", "masked lanes")
+_WARP_HEAD = ("launch", "array", "access", "requests", "sectors/request", "useful", "bank conflict")
 
 
 def format_bytes(count: float) -> str:
@@ -98,20 +100,65 @@ def _argument_cells(a: ArgumentTraffic, size: int) -> tuple[str, ...]:
     )
 
 
+def _warp_rows(launches: Sequence[Launch]) -> list[tuple[str, ...]]:
+    rows = []
+    for launch in launches:
+        name = launch.name
+        memories = (launch.warps.global_memory, launch.warps.shared_memory) if launch.warps else ()
+        for array, access in (item for memory in memories for item in memory.items()):
+            for operation in OPERATIONS:
+                requests = getattr(access, operation)
+                if requests.requests:
+                    rows.append((name, array, operation, *_warp_cells(requests)))
+                    name = ""  # once per launch
+    return rows
+
+
+def _warp_cells(r: GlobalRequests | SharedRequests) -> tuple[str, ...]:
+    if isinstance(r, GlobalRequests):
+        return str(r.requests), f"{r.sectors_per_request:.4g}", f"{r.useful_share:.0%}", ""
+    worst = f" (worst {r.worst})" if r.worst != r.conflict_degree else ""
+    return str(r.requests), "", "", f"{r.conflict_degree:.4g}{worst}"
+
+
+def _branch_remarks(launches: Sequence[Launch]) -> list[str]:
+    return [
+        f"{launch.name}: {branch.divergent} of {branch.executions} times lanes of a warp went both "
+        f"ways at `{branch.source}`"
+        for launch in launches
+        for branch in (launch.warps.branches if launch.warps else ())
+        if branch.divergent
+    ]
+
+
 def to_text(
-    launches: Sequence[Launch], total: Traffic, reference: Any = None, by_argument: bool = False
+    launches: Sequence[Launch],
+    total: Traffic,
+    reference: Any = None,
+    by_argument: bool = False,
+    by_warp: bool = False,
 ) -> str:
     """Write the report as aligned plain text."""
     if not launches:
         return "Nothing moved: no launch was counted."
+    if by_warp:
+        rows = _shortened(_warp_rows(launches))
+        if not rows:
+            return "No warp was seen: that takes a CUDA kernel."
+        return "\n".join([*_aligned([_WARP_HEAD, *rows], left=3), *_branch_remarks(launches)])
     size, meaning = reference_of(launches, reference)
     if by_argument:
-        rows = [_ARGUMENT_HEAD, *_shortened(_argument_rows(launches, size))]
+        lines = _aligned([_ARGUMENT_HEAD, *_shortened(_argument_rows(launches, size))], left=2)
     else:
         rows = _shortened(summary_rows(launches, size))
-        rows = [_HEAD, *rows, _total_row(launches, total, size)]
+        lines = _aligned([_HEAD, *rows, _total_row(launches, total, size)], left=1)
+        lines.insert(-1, lines[1])
+    return "\n".join([*lines, meaning, *_remarks(launches)])
+
+
+def _aligned(rows: list[tuple[str, ...]], left: int) -> list[str]:
+    """Write rows as lines, a rule below the first; as many columns as `left` says flush left."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    left = 2 if by_argument else 1
     lines = [
         "  ".join(
             cell.ljust(w) if i < left else cell.rjust(w)
@@ -119,11 +166,8 @@ def to_text(
         ).rstrip()
         for row in rows
     ]
-    rule = "-" * max(map(len, lines))
-    lines.insert(1, rule)
-    if not by_argument:
-        lines.insert(-1, rule)
-    return "\n".join([*lines, meaning, *_remarks(launches)])
+    lines.insert(1, "-" * max(map(len, lines)))
+    return lines
 
 
 def _total_row(launches: Sequence[Launch], total: Traffic, size: int) -> tuple[str, ...]:
@@ -149,6 +193,14 @@ def to_html(launches: Sequence[Launch], total: Traffic, reference: Any = None) -
         _table(_ARGUMENT_HEAD, _shortened(_argument_rows(launches, size))),
         "</details>",
     ]
+    warp_rows = _shortened(_warp_rows(launches))
+    if warp_rows:
+        parts += [
+            "<details><summary>By warp</summary>",
+            _table(_WARP_HEAD, warp_rows),
+            *(f"<p>{html.escape(remark)}</p>" for remark in _branch_remarks(launches)),
+            "</details>",
+        ]
     parts += [f"<p>{html.escape(remark)}</p>" for remark in _remarks(launches)]
     return "\n".join(parts)
 

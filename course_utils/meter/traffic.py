@@ -16,7 +16,10 @@ import math
 import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from course_utils.meter.warps import Warps
 
 
 def nbytes_of(reference: Any) -> int:
@@ -132,19 +135,23 @@ class Finding:
     Attributes:
         kind: "outside" (a lane left its argument's tensor), "two writers" (two programs stored to
             one address), "race" (one program read what another one wrote), "unwritten" (elements
-            of an output that no store reached).
+            of an output that no store reached). Of a CUDA kernel also "barrier" (one at which not
+            the whole block stands) and "uninitialised" (a read of shared memory that nothing was
+            stored to); there "two writers" and "race" are of threads with no barrier between them.
         message: the whole story in one sentence.
         kernel: the kernel's name.
         argument: the argument's name; empty for an address that belongs to none.
         line: line number within the source of the kernel, or of the helper that the message names,
             counted from its ``def`` as 1; None where no line is to blame.
         source: that line's text.
-        program: program id (x, y, z) of the first occurrence.
-        lane: index within the tile of the first occurrence.
+        program: program id (x, y, z) of the first occurrence; of a CUDA kernel the block's index.
+        lane: index within the tile of the first occurrence; of a CUDA kernel the thread's index.
         distance: for "outside", elements past the end (positive) or before the start (negative);
             0 when it fell into a gap between the elements of a strided tensor, None when it was
             near no tensor.
         count: how many lanes (or elements) this happened to.
+        other_line: of a CUDA kernel: the line of the other thread, as `line`; None without one.
+        other_source: that line's text.
     """
 
     kind: str
@@ -157,6 +164,8 @@ class Finding:
     lane: tuple[int, ...] | None = None
     distance: int | None = None
     count: int = 1
+    other_line: int | None = None
+    other_source: str = ""
 
     def __str__(self) -> str:
         return self.message
@@ -168,12 +177,13 @@ class Launch:
 
     Attributes:
         name: the op's or kernel's name, such as "gelu".
-        kind: "torch", "triton" or "compiled" (a kernel that torch.compile generated).
+        kind: "torch", "triton", "numba" or "compiled" (a kernel that torch.compile generated).
         traffic: its whole traffic.
         arguments: the same by argument.
-        grid: the number of programs along x, y, z; None for torch ops.
+        grid: the number of programs, or blocks, along x, y, z; None for torch ops.
         findings: what went wrong inside.
         notes: what the count leaves out, in words.
+        warps: what the warps of a CUDA kernel did; None for anything else.
     """
 
     name: str
@@ -183,6 +193,7 @@ class Launch:
     grid: tuple[int, int, int] | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    warps: Warps | None = None
 
     def trips(self, reference: Any) -> float:
         """Requested bytes of this launch in passes over ``reference``."""

@@ -14,6 +14,7 @@ COMPILED_ONLY = os.environ.get("METER_TESTS") == "compiled"
 
 if COMPILED_ONLY:
     os.environ.pop("TRITON_INTERPRET", None)
+    os.environ.pop("NUMBA_ENABLE_CUDASIM", None)
 else:
     course_utils.machine()  # decides how kernels run, before a test module imports triton
 

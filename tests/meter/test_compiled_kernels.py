@@ -1,7 +1,8 @@
 """Kernels made to be compiled are metered in the same process, with the same counts.
 
 That is the state on a machine with a GPU. It needs none to be tested: in a child process without
-TRITON_INTERPRET, `triton.jit` makes such kernels anywhere, and the meter interprets them.
+TRITON_INTERPRET and NUMBA_ENABLE_CUDASIM, `triton.jit` and `cuda.jit` make such kernels anywhere,
+and the meter interprets them.
 """
 
 import os
@@ -13,11 +14,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SAME_TESTS = ("test_triton_tiles.py", "test_findings.py", "test_isolation.py")
+SAME_TESTS = ("test_triton_tiles.py", "test_findings.py", "test_isolation.py", "test_cuda_warps.py")
+SIMULATED = ("TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM")
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess:
-    variables = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET",)}
+    variables = {k: v for k, v in os.environ.items() if k not in SIMULATED}
     return subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
