@@ -27,16 +27,21 @@ def to_text(verdict: Verdict) -> str:
     lines = [heading(verdict)]
     lines += [f"  {_MARKS[step.passed]} {_step(step)}" for step in verdict.steps]
     for label, words in _parts(verdict):
-        body = words.splitlines() if label in _CODE else textwrap.wrap(words, _WIDTH - 4)
+        body = words.splitlines() if label in _CODE else _wrapped(words)
         lines += [f"{label}:", *(f"    {line}" for line in body)]
     return "\n".join(lines)
+
+
+def _wrapped(words: str) -> list[str]:
+    return textwrap.wrap(words, _WIDTH - 4, break_on_hyphens=False)
 
 
 def to_html(verdict: Verdict) -> str:
     """Write a verdict as HTML, for a notebook."""
     colour = _COLOURS.get(verdict.state, _FAILED_COLOUR)
     steps = "".join(
-        f'<li><span aria-hidden="true">{_MARKS[step.passed]}</span> '
+        '<li><span aria-hidden="true" style="display:inline-block;width:1.2em;text-align:center">'
+        f"{_MARKS[step.passed]}</span> "
         f'<span style="position:absolute;clip-path:inset(50%)">{_WORDS[step.passed]}: </span>'
         f"{html.escape(_step(step))}</li>"
         for step in verdict.steps
@@ -141,7 +146,8 @@ def _gpu() -> gpus.GPU:
 
 def _sentence(words: str) -> str:
     words = words.strip()
-    if re.match("[a-z]{2,}\\b", words):  # not the name of a variable, such as x or out_ptr
+    # Not the name of a variable, such as x or out_ptr; "a" is an article where a noun follows.
+    if re.match(r"[a-z]{2,}\b|a (?!is\b)[^\W_]", words):
         words = words[0].upper() + words[1:]
     return words if words.endswith((".", "?", "!", ":", "`")) else words + "."
 

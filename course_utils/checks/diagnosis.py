@@ -14,7 +14,7 @@ import torch
 
 from course_utils.checks.accuracy import as_results
 from course_utils.checks.observe import Observation, observe
-from course_utils.checks.variants import Mistake
+from course_utils.checks.variants import Mistake, Variant
 
 if TYPE_CHECKING:
     from course_utils.checks.kernel_task import Failure, KernelTask
@@ -32,6 +32,10 @@ def explain(task: KernelTask, seen: Sequence[Observation], failure: Failure) -> 
         failure: the first thing that is wrong with it.
     """
     tile = _tile_of(failure.seen)
+    # Where a right answer fails in the same way with this tile, the tile explains it.
+    right = Variant("right").build(task.solution, **tile)
+    if _alike(task, failure, failure.seen, observe(right, failure.seen.case)):
+        return None
     for mistake in task.mistakes:
         if mistake.refused:
             continue
@@ -68,13 +72,17 @@ def _alike(task: KernelTask, failure: Failure, mine: Observation, other: Observa
         return str(mine.raised) == str(other.raised)
     if bool(mine.kernels) != bool(other.kernels) or mine.unstored != other.unstored:
         return False
-    if not _same_results(task, mine, other):
+    if _kinds(mine) != _kinds(other) or not _same_results(task, mine, other):
         return False
     if failure.step == steps.RIGHT:
         return True
     if failure.step == steps.BUDGET:
         return (mine.read, mine.nbytes) == (other.read, other.nbytes)
     return _first_key(task, failure.step, mine) == _first_key(task, failure.step, other)
+
+
+def _kinds(seen: Observation) -> set[str]:
+    return {finding.kind for finding in seen.findings}
 
 
 def _first_key(task: KernelTask, step: str, seen: Observation) -> tuple[Any, ...] | None:

@@ -7,12 +7,14 @@ grow without bound.
 from __future__ import annotations
 
 import ast
+import contextlib
+import itertools
 import math
 import operator
 import re
 import reprlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import EllipsisType
 
 _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -24,15 +26,35 @@ _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Pow: operator.pow,
 }
 _LONGEST = 400
-_SIGNS = str.maketrans({"^": "**", "×": "*", "·": "*", "⋅": "*", "÷": "/", "−": "-", "–": "-"})
+# What Python raises for a text that is no expression, or one that nests too deeply.
+_UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
+# Characters that people type or paste, and what Python has for them.
+_SIGNS = str.maketrans(
+    dict.fromkeys("×·⋅∗•", "*")
+    | dict.fromkeys("÷∕⁄:", "/")
+    | dict.fromkeys("−–", "-")
+    | dict.fromkeys("[{", "(")
+    | dict.fromkeys("]}", ")")
+    | dict.fromkeys("\u00a0\u2009\u202f", " ")  # spaces that do not break a line
+    | {"^": "**", "½": "(1/2)", "⅓": "(1/3)", "¼": "(1/4)", "¾": "(3/4)"}
+)
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 # 1,024 and 1 048 576; not 0,5, which is another country's 0.5.
 _THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?![\w,])")
+# Words for a unit, where an s for the plural is not all.
+_UNITS = {"trip": r"(?:trips?|pass(?:es)?)(?: over x)?", "byte": "(?:bytes?|B)"}
+_TOKEN = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?|[^\W\d]\w*|\*\*|//|\S", re.IGNORECASE)
+# What people write that is no number here, and what would be one.
+_ADVICE = {
+    r"\d,\d": "write a decimal point, as in 2.5",
+    r"\d(?:\s+|\s*\()\d+\s*/\s*\d": 'write 2.5 or "2 + 1/2"',
+    r"\d\s*[kMGTP](?!\w)": "write 65e12 for 65 T",
+}
 
 
-class NotANumberError(ValueError):
-    """An answer that is no number; the message says what would be one."""
+class UnreadableError(ValueError):
+    """An answer that says nothing here; the message says what would."""
 
 
 def is_open(answer: object) -> bool:
@@ -49,30 +71,31 @@ def evaluate(answer: object, letters: Mapping[str, float] | None = None, unit: s
 
     Args:
         answer: a number or a fraction; or a text with an expression in ``+ - * / // **``, in which
-            the unit may follow, ``^`` and raised digits mean a power, and a number may have its
-            thousands apart: "1,024" or "1 024".
+            the unit may follow, ``^`` and raised digits mean a power, brackets may be square, and a
+            number may have its thousands apart: "1,024" or "1 024".
         letters: what the letters of a formula stand for.
         unit: the unit that a text may end with, in the plural.
 
     Raises:
-        NotANumberError: it is no finite number.
+        UnreadableError: it is no finite number.
     """
     letters = letters or {}
     if isinstance(answer, str):
         value = _evaluate_text(answer, letters, unit)
     elif isinstance(answer, bool) or callable(answer):
         kind = f"{answer}" if isinstance(answer, bool) else "a function"
-        raise NotANumberError(f"{kind} is no number; {_example(letters)}")
+        raise UnreadableError(f"{kind} is no number; {_example(letters)}")
     else:
         try:
             value = float(answer)  # type: ignore[arg-type]
         except OverflowError:
-            raise NotANumberError(f"{shown(answer)} is too large") from None
+            raise UnreadableError(f"{shown(answer)} is too large") from None
         except Exception:  # whatever a type's own __float__ may raise
             kind = type(answer).__name__
-            raise NotANumberError(f"a {kind} is not one number; {_example(letters)}") from None
+            problem = f"something of type {kind} is not one number"
+            raise UnreadableError(f"{problem}; {_example(letters)}") from None
     if not math.isfinite(value):
-        raise NotANumberError(f"{shown(answer)} is not finite; {_example(letters)}")
+        raise UnreadableError(f"{shown(answer)} is not finite; {_example(letters)}")
     return value
 
 
@@ -83,12 +106,22 @@ def letters_of(answer: object, letters: Iterable[str]) -> set[str]:
 
 
 def without_unit(answer: str, unit: str) -> str:
-    """Take the unit off the end of a text, in the plural or the singular."""
-    text = answer.strip()
-    for ending in (unit, unit.removesuffix("s")):
-        if ending and text.casefold().endswith(ending.casefold()):
-            return text[: -len(ending)].strip()
-    return text
+    """Take the unit off the end of a text: "FLOP/byte", "FLOPs per byte", "FLOP / B"."""
+    words = [part.removesuffix("s") for part in unit.split("/")]
+    forms = [_UNITS.get(word, f"{re.escape(word)}s?") for word in words]
+    ending = r"\s*(?:/|per)\s*".join(forms)
+    return re.sub(rf"\s*{ending}$", "", answer.strip(), flags=re.IGNORECASE) if unit else answer
+
+
+def other_readings(answer: object, unit: str = "") -> Iterator[tuple[str, str]]:
+    """Give what a text may have been meant to say, each with a word on what it says instead."""
+    if not isinstance(answer, str):
+        return
+    if "//" in answer:
+        yield answer.replace("//", "/"), "`//` cuts off to a whole number; write `/`"
+    with contextlib.suppress(*_UNREADABLE):
+        meant = ast.unparse(_all_below(_parsed(answer, unit)))
+        yield meant, "is the whole denominator in brackets? a / b * c is (a / b) * c"
 
 
 def shown(answer: object) -> str:
@@ -98,28 +131,43 @@ def shown(answer: object) -> str:
 
 def _evaluate_text(answer: str, letters: Mapping[str, float], unit: str) -> float:
     try:
-        if len(answer) > _LONGEST:
-            raise ValueError
-        text = _as_python(without_unit(answer, unit))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what Python finds odd in "1if 2"
-            tree = ast.parse(text, mode="eval")
-        return float(_value(tree.body, letters))
-    except NotANumberError:
-        raise
+        return float(_value(_parsed(answer, unit), letters))
     except ZeroDivisionError:
-        raise NotANumberError(f"{shown(answer)} divides by zero") from None
+        raise UnreadableError(f"{shown(answer)} divides by zero") from None
     except OverflowError:
-        raise NotANumberError(f"{shown(answer)} is too large") from None
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise NotANumberError(f"{shown(answer)} is no number; {_example(letters)}") from None
+        raise UnreadableError(f"{shown(answer)} is too large") from None
+    except _UNREADABLE as error:
+        raise UnreadableError(_advice(answer, unit, letters, error)) from None
+
+
+def _parsed(answer: str, unit: str) -> ast.expr:
+    if len(answer) > _LONGEST:
+        raise ValueError("too long")
+    return _tree(_as_python(without_unit(answer, unit)))
+
+
+def _tree(text: str) -> ast.expr:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what Python finds odd in "1if 2"
+        return ast.parse(text, mode="eval").body
 
 
 def _as_python(text: str) -> str:
     """Write as Python does: powers, signs, and thousands without a gap."""
     text = _RAISED.sub(lambda match: f"**({match[0].translate(_SUPERSCRIPTS)})", text)
-    text = text.translate(_SIGNS)
+    text = text.translate(_SIGNS).lstrip(" =≈~")
     return _THOUSANDS.sub(lambda match: re.sub("[, ]", "", match[0]), text)
+
+
+def _all_below(node: ast.expr) -> ast.expr:
+    """Take all that follows a division for the denominator: a / b * c for a / (b * c)."""
+    if not isinstance(node, ast.BinOp):
+        return node
+    left, right = _all_below(node.left), _all_below(node.right)
+    divides = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Div)
+    if divides and isinstance(node.op, ast.Mult | ast.Add | ast.Sub):
+        return ast.BinOp(left.left, ast.Div(), ast.BinOp(left.right, node.op, right))
+    return ast.BinOp(left, node.op, right)
 
 
 def _value(node: ast.expr, letters: Mapping[str, float]) -> float:
@@ -133,16 +181,43 @@ def _value(node: ast.expr, letters: Mapping[str, float]) -> float:
     if isinstance(node, ast.Name):
         if node.id in letters:
             return letters[node.id]
-        raise NotANumberError(_unknown(node.id, letters))
+        wanted = _named(letters) if letters else "a number is wanted, without letters"
+        raise UnreadableError(f"{shown(node.id)} is unknown; {wanted}")
     raise ValueError("not arithmetic")
 
 
-def _unknown(name: str, letters: Mapping[str, float]) -> str:
-    if not letters:
-        return f"{shown(name)} is unknown; a number is wanted, without letters"
-    if set(name) <= letters.keys():
-        return f"{shown(name)} is unknown; write {' * '.join(name[:8])} for the product"
-    return f"{shown(name)} is unknown; {_named(letters)}"
+def _advice(answer: str, unit: str, letters: Mapping[str, float], error: Exception) -> str:
+    """Say how to write what could not be read."""
+    text = _as_python(without_unit(answer[:_LONGEST], unit))
+    unclosed = text.count("(") - text.count(")")
+    if unclosed:
+        return f"in {shown(answer)} a bracket is not {'closed' if unclosed > 0 else 'opened'}"
+    if letters:
+        with contextlib.suppress(ArithmeticError, *_UNREADABLE):
+            product = _tree(_with_signs(text, letters))
+            _value(product, letters)
+            return f"write a `*` between factors: {shown(ast.unparse(product))}"
+    if isinstance(error, UnreadableError):
+        return str(error)
+    known = (
+        words for pattern, words in _ADVICE.items() if not letters and re.search(pattern, text)
+    )
+    return f"{shown(answer)} is no number; {next(known, _example(letters))}"
+
+
+def _with_signs(text: str, letters: Mapping[str, float]) -> str:
+    """Put a ``*`` between numbers, letters and brackets that stand side by side."""
+    words = [
+        part
+        for word in _TOKEN.findall(text)
+        for part in (word if set(word) <= letters.keys() else [word])
+    ]
+    parts = words[:1]
+    for one, other in itertools.pairwise(words):
+        ends = one[-1] + other[0]
+        factors = re.fullmatch(r"[\w)][\w(]", ends) and not ends.isdigit()
+        parts.append(f"* {other}" if factors else other)
+    return " ".join(parts)
 
 
 def _named(letters: Mapping[str, float]) -> str:

@@ -58,7 +58,7 @@ class FunctionTask(Task):
         if answer is None or answer is Ellipsis:
             return self.verdict(NOT_ATTEMPTED)
         if not callable(answer):
-            problem = f"{self.name} is a {type(answer).__name__}; a function is wanted"
+            problem = f"`{self.name}` is of type {type(answer).__name__}; a function is wanted"
             return self._wrong(ATTEMPTED, problem)
         if is_empty(answer):
             return self.verdict(NOT_ATTEMPTED)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -122,7 +123,7 @@ class KernelTask(Task):
         """Judge a function; see the module's text for the order."""
         if answer is None or answer is Ellipsis:
             return self.verdict(NOT_ATTEMPTED)
-        if not inspect.isfunction(answer):
+        if not callable(answer) or is_kernel(answer):
             return self._no_function(answer)
         if self.untouched(answer):
             return self.verdict(NOT_ATTEMPTED)
@@ -133,7 +134,7 @@ class KernelTask(Task):
         except isolation.TookTooLongError as error:
             return self._stopped(
                 f"it did not end within {error.seconds:g} seconds, and was stopped. Is there a "
-                f"loop that never ends, or one over single elements?",
+                f"loop that never ends, one over single elements, or a grid of a program each?",
                 error.printed,
             )
         except isolation.DiedError as error:
@@ -241,12 +242,10 @@ class KernelTask(Task):
         return Failure(RIGHT, f"{wrong.problem} ({seen.case.name})", (RIGHT,), seen, wrong)
 
     def _no_kernel(self, seen: Observation) -> Failure | None:
-        changed = [i for i in seen.changed if i not in self.in_place]
         names = self._parameters()
-        if changed:
-            words = " and ".join(names[i] if i < len(names) else "an argument" for i in changed)
+        if changed := self._changed(seen):
             problem = (
-                f"it changes {words}, which belongs to its caller: write to memory of your own"
+                f"it changes {changed}, which belongs to its caller: write to memory of your own"
             )
             return Failure(KERNEL, problem, (KERNEL, "changed"), seen)
         if seen.shared is not None and seen.shared not in self.in_place:
@@ -271,6 +270,12 @@ class KernelTask(Task):
             problem = "your kernel stores nothing, so the result is not its work"
             return Failure(KERNEL, problem, (KERNEL, "stores nothing"), seen)
         return None
+
+    def _changed(self, seen: Observation) -> str:
+        """Name the arguments that were changed and should not have been."""
+        names = self._parameters()
+        changed = [i for i in seen.changed if i not in self.in_place]
+        return " and ".join(names[i] if i < len(names) else "an argument" for i in changed)
 
     def _left_its_tensor(self, seen: Observation) -> Failure | None:
         return self._finding(seen, INSIDE, ("outside",))
@@ -307,8 +312,9 @@ class KernelTask(Task):
             return None
         # What each argument cost, since the total alone does not say where to look.
         parts = ", ".join(
-            f"{name}: {argument.bytes_read:,} read, {argument.bytes_written:,} written"
-            for launch in seen.kernels
+            f"{name if launch.kind == 'triton' else f'{launch.name} by PyTorch'}: "
+            f"{argument.bytes_read:,} read, {argument.bytes_written:,} written"
+            for launch in seen.launches
             for name, argument in launch.arguments.items()
             if argument.bytes
         )
@@ -337,7 +343,22 @@ class KernelTask(Task):
             likely=mistake.says if mistake else None,
             line=line,
             hint=self.hint_for(mistake),
+            notes=self._besides(failure),
         )
+
+    def _besides(self, failure: Failure) -> tuple[str, ...]:
+        """Say what else is wrong where the numbers are: it may well be their cause."""
+        seen = failure.seen
+        if failure.step != RIGHT or seen.raised is not None:
+            return ()
+        notes = []
+        if not seen.kernels:
+            notes.append("no Triton kernel was launched")
+        if changed := self._changed(seen):
+            notes.append(f"it also changes {changed}, which belongs to its caller")
+        outside = (finding for finding in seen.findings if finding.kind == "outside")
+        notes += [f"besides: {finding.message}" for finding in itertools.islice(outside, 1)]
+        return tuple(notes)
 
     def hint_for(self, mistake: Mistake | None) -> str | None:
         """Return what to think about: where the mistake is known, that says enough."""

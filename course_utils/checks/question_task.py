@@ -9,47 +9,49 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from course_utils.checks.base import Task
 from course_utils.checks.expression import (
-    NotANumberError,
+    UnreadableError,
     evaluate,
     is_open,
     letters_of,
+    other_readings,
     shown,
     without_unit,
 )
 from course_utils.checks.verdict import FAILED, NOT_ATTEMPTED, PASSED, Step, Verdict
 
-# Why a factor is off is asked, not said: a factor alone proves nothing.
+# No cause is named: a factor alone proves none.
 _FACTORS = {
-    2: "twice what it is: is something counted twice, or 4 bytes a number where it has 2?",
-    1 / 2: "half of what it is: is a read, a write or a factor of 2 left out?",
-    3: "three times what it is",
-    1 / 3: "a third of what it is",
-    4: "four times what it is: have the 4 bytes of a float32 crept in?",
-    1 / 4: "a quarter of what it is: are those numbers, where bytes are asked for?",
-    8: "eight times what it is: bits against bytes, or 4 bytes in and 4 out against one number?",
-    1 / 8: "an eighth of what it is: bits against bytes, or 4 bytes in and 4 out forgotten?",
-    10: "ten times what it is: has a decimal place slipped?",
-    1 / 10: "a tenth of what it is: has a decimal place slipped?",
-    1e3: "a thousand times what it is: is a prefix off?",
-    1e-3: "a thousandth of what it is: is a prefix off?",
-    1024: "1024 times what it is: is a prefix off?",
-    1 / 1024: "1/1024 of what it is: is a prefix off?",
-    1e6: "a million times what it is: is a prefix off?",
-    1e-6: "a millionth of what it is: is a prefix off?",
-    2**20: "2²⁰ times what it is: is a prefix off?",
-    2**-20: "2⁻²⁰ of what it is: is a prefix off?",
-    1e9: "10⁹ times what it is: is a prefix off?",
-    1e-9: "10⁻⁹ of what it is: is a prefix off?",
-    2**30: "2³⁰ times what it is: is a prefix off?",
-    2**-30: "2⁻³⁰ of what it is: is a prefix off?",
-    1e12: "10¹² times what it is: is a prefix off?",
-    1e-12: "10⁻¹² of what it is: is a prefix off?",
+    2: "twice",
+    1 / 2: "half",
+    3: "three times",
+    1 / 3: "a third of",
+    4: "four times",
+    1 / 4: "a quarter of",
+    8: "eight times",
+    1 / 8: "an eighth of",
+    10: "ten times",
+    1 / 10: "a tenth of",
+    1e3: "a thousand times",
+    1e-3: "a thousandth of",
+    1024: "1024 times",
+    1 / 1024: "1/1024 of",
+    1e6: "a million times",
+    1e-6: "a millionth of",
+    2**20: "2²⁰ times",
+    2**-20: "2⁻²⁰ of",
+    1e9: "10⁹ times",
+    1e-9: "10⁻⁹ of",
+    2**30: "2³⁰ times",
+    2**-30: "2⁻³⁰ of",
+    1e12: "10¹² times",
+    1e-12: "10⁻¹² of",
 }
 # Where bytes are asked for, decimal and binary prefixes lie this close together.
 _PREFIX_GAPS = {
@@ -70,16 +72,22 @@ class Slip:
         given: what is answered: a number, a formula as a text, an option; or, where it has to be
             counted, a function that counts it.
         says: what went wrong, in one sentence to the reader.
+        within: relative distance at which a number is still taken for it, if larger than the
+            question's own tolerance: for what is printed somewhere, rounded.
     """
 
     name: str
     given: Any
     says: str
+    within: float = 0.0
 
     @property
     def value(self) -> Any:
         """What the reader answered."""
         return self.given() if callable(self.given) else self.given
+
+
+_Finding = Slip | str | UnreadableError
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,11 @@ class Question:
     aliases: Sequence[Any] = ()
 
     def judge(self, answer: Any) -> Slip | str | None:
-        """Say what is wrong with an answer: a known slip, or words; None if it is right."""
+        """Say what is wrong with an answer: a known slip, or words; None if it is right.
+
+        Raises:
+            UnreadableError: it says nothing that could be right or wrong.
+        """
         raise NotImplementedError
 
     def shown(self, answer: Any) -> str:
@@ -127,25 +139,26 @@ class Number(Question):
 
     def judge(self, answer: Any) -> Slip | str | None:
         """Compare a number with the truth, and then with the slips."""
-        try:
-            mine = self._values(answer)
-        except NotANumberError as error:
-            return str(error)
+        mine = self._values(answer)
         truth = [float(self.truth(**letters)) for letters in self._places()]
         if self._same(mine, truth):
             return None
+        for text, words in other_readings(answer, self.unit):
+            if self._gives(text, truth):
+                return Slip("not_as_meant", text, words)
         for slip in self.slips:
-            if self._same(mine, self._values(slip.value)):
+            if self._same(mine, self._values(slip.value), slip.within):
                 return slip
-        if self._is_formula(truth) and not letters_of(answer, self.letters):
+        formula = bool(letters_of(answer, self.letters))
+        if self._is_formula(truth) and not formula:
             return f"that is one number; a formula of {', '.join(self.letters)} is wanted"
-        return self._how_far(mine, truth)
+        return self._how_far(mine, truth, formula)
 
     def shown(self, answer: Any) -> str:
         """Write a number with its unit; what is none as it stands."""
         try:
             self._values(answer)
-        except NotANumberError:
+        except UnreadableError:
             return shown(answer)
         if isinstance(answer, str):
             return f"{without_unit(answer, self.unit)} {self.unit}"
@@ -158,30 +171,39 @@ class Number(Question):
     def _values(self, answer: Any) -> list[float]:
         return [evaluate(answer, letters, self.unit) for letters in self._places()]
 
-    def _same(self, ones: Sequence[float], others: Sequence[float]) -> bool:
+    def _same(self, ones: Sequence[float], others: Sequence[float], within: float = 0.0) -> bool:
+        tolerance = max(self.tolerance, within)
         return all(
-            math.isclose(a, b, rel_tol=self.tolerance, abs_tol=1e-12)
+            math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-12)
             for a, b in zip(ones, others, strict=True)
         )
+
+    def _gives(self, text: str, truth: Sequence[float]) -> bool:
+        try:
+            return self._same(self._values(text), truth)
+        except UnreadableError:
+            return False
 
     def _is_formula(self, truth: Sequence[float]) -> bool:
         return not self._same(truth, [truth[0]] * len(truth))
 
-    def _how_far(self, mine: Sequence[float], truth: Sequence[float]) -> str:
+    def _how_far(self, mine: Sequence[float], truth: Sequence[float], formula: bool) -> str:
         if not any(truth):
             return "that is not nothing, and nothing is what it is"
         if not any(mine):
             return "that is nothing, and there is something"
         if min(mine) < 0 <= min(truth):
             return "that is below zero"
-        in_bytes = "byte" in self.unit and "/" not in self.unit
-        factors = _FACTORS | (_PREFIX_GAPS if in_bytes else {})
-        for factor, words in factors.items():
+        for factor, words in _FACTORS.items():
+            if self._same(mine, [value * factor for value in truth]):
+                prefixed = "byte" in self.unit and not 1e-3 < factor < 1e3
+                return f"that is {words} the right number{': is a prefix off?' * prefixed}"
+        for factor, words in _PREFIX_GAPS.items() if self.unit == "bytes" else ():
             if self._same(mine, [value * factor for value in truth]):
                 return f"that is {words}"
         if "/" in self.unit and all(truth) and self._same(mine, [1 / value for value in truth]):
             return f"that is upside down: {self.unit} is asked for"
-        if len(truth) > 1:
+        if formula:
             return "that formula gives other numbers than those that are counted"
         return f"that is too {'much' if mine[0] > truth[0] else 'little'}"
 
@@ -193,11 +215,13 @@ class Choice(Question):
     Attributes:
         options: what can be answered, with what it means in words.
         right: the right one; or a function that finds it.
+        also: other words for an option, each with that option.
     """
 
     _: KW_ONLY
     options: Mapping[str, str]
     right: str | Callable[[], str]
+    also: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def truth(self) -> Callable[[], str]:
@@ -205,22 +229,27 @@ class Choice(Question):
         return self.right if callable(self.right) else lambda: str(self.right)
 
     def judge(self, answer: Any) -> Slip | str | None:
-        """Compare with the right option; its words will do, in upper or lower case."""
-        text = answer.strip().casefold() if isinstance(answer, str) else answer
-        chosen = next(
-            (
-                option
-                for option, words in self.options.items()
-                if text in (option.casefold(), words.casefold())
-            ),
-            None,
-        )
+        """Compare with the right option; its words will do, and so will ``(B)`` or ``["B"]``."""
+        if isinstance(answer, list | tuple | set | frozenset) and len(answer) == 1:
+            (answer,) = answer
+        chosen = self._known().get(_plain(answer)) if isinstance(answer, str) else None
         if chosen is None:
             known = ", ".join(f'"{option}"' for option in self.options)
-            return f"{shown(answer)} is none of {known}{_meant(answer, self.options)}"
+            letters = all(len(option) == 1 for option in self.options)
+            meant = "; give one letter" if letters else _meant(answer, self.options)
+            raise UnreadableError(f"{shown(answer)} is none of {known}{meant}")
         if chosen == self.truth():
             return None
         return next((slip for slip in self.slips if slip.value == chosen), "that is not it")
+
+    def _known(self) -> dict[str, str]:
+        """The option that is meant, for all that can be answered."""
+        pairs = [
+            (text, option)
+            for option, words in self.options.items()
+            for text in (option, words, f"{option} {words}")
+        ]
+        return {_plain(text): option for text, option in (*pairs, *self.also.items())}
 
 
 @dataclass(frozen=True)
@@ -247,7 +276,7 @@ class QuestionTask(Task):
         if not isinstance(answer, Mapping):
             words = ", ".join(f'"{question.name}": ...' for question in self.questions)
             kind = type(answer).__name__
-            problem = f"{self.name} is of type {kind}; a dict is wanted: {{{words}}}"
+            problem = f"`{self.name}` is of type {kind}; a dict is wanted: {{{words}}}"
             return self.verdict(FAILED, problem=problem)
         if all(is_open(value) for value in answer.values()):
             return self.verdict(NOT_ATTEMPTED)
@@ -257,7 +286,7 @@ class QuestionTask(Task):
             if is_open(value):
                 steps.append(Step(question.name, None, "no answer yet"))
                 continue
-            finding = question.judge(value)
+            finding = _finding(question, value)
             steps.append(Step(question.name, finding is None, question.shown(value)))
             if finding is not None:
                 wrong.append((question, finding))
@@ -271,7 +300,7 @@ class QuestionTask(Task):
     def _failed(
         self,
         steps: Sequence[Step],
-        wrong: Sequence[tuple[Question, Slip | str]],
+        wrong: Sequence[tuple[Question, _Finding]],
         notes: Sequence[str],
     ) -> Verdict:
         """Tell of the first wrong answer at length, and of the others in a note each."""
@@ -281,21 +310,38 @@ class QuestionTask(Task):
             return self.verdict(FAILED, steps=tuple(steps), problem=problem, notes=tuple(notes))
         (question, finding), *others = wrong
         slip = finding if isinstance(finding, Slip) else None
-        problem = f'"{question.name}" ({question.asks}) is not right'
+        unreadable = isinstance(finding, UnreadableError)
         more = [
-            f'"{other.name}" ({other.asks}) is not right: '
-            + (found.says if isinstance(found, Slip) else found)
+            f"{_wrong(other, found)}: {found.says if isinstance(found, Slip) else found}"
             for other, found in others
         ]
+        problem = _wrong(question, finding)
         return self.verdict(
             FAILED,
             steps=tuple(steps),
             problem=problem if slip else f"{problem}: {finding}",
             mistake=slip.name if slip else None,
             likely=slip.says if slip else None,
-            hint=self.hints[0] if self.hints and not slip else None,
+            hint=self.hints[0] if self.hints and not slip and not unreadable else None,
             notes=(*more, *notes),
         )
+
+
+def _finding(question: Question, answer: Any) -> _Finding | None:
+    try:
+        return question.judge(answer)
+    except UnreadableError as error:
+        return error
+
+
+def _wrong(question: Question, finding: _Finding) -> str:
+    state = "cannot be read" if isinstance(finding, UnreadableError) else "is not right"
+    return f'"{question.name}" ({question.asks}) {state}'
+
+
+def _plain(text: str) -> str:
+    """Words alone, without case and without what stands between and around them."""
+    return " ".join(re.findall(r"\w+", text.casefold()))
 
 
 def _meant(word: Any, known: Iterable[str]) -> str:

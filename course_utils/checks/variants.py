@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import inspect
 import itertools
 import linecache
@@ -181,6 +182,7 @@ def _does_nothing(statement: ast.stmt) -> bool:
 def definition_of(function: Any) -> ast.FunctionDef | None:
     """Return a function's syntax tree; None where its source cannot be found."""
     try:
+        function = plain(function)
         source = textwrap.dedent(inspect.getsource(getattr(function, "fn", function)))
         body = ast.parse(source).body
     except (OSError, TypeError, SyntaxError):
@@ -188,8 +190,21 @@ def definition_of(function: Any) -> ast.FunctionDef | None:
     return body[0] if body and isinstance(body[0], ast.FunctionDef) else None
 
 
+def plain(function: Any) -> Any:
+    """Return the function behind a partial, a method, or an object that can be called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.ismethod(function):
+        return function.__func__
+    if hasattr(function, "__code__") or is_kernel(function):
+        return function
+    call = vars(type(function)).get("__call__")
+    return call if hasattr(call, "__code__") else function
+
+
 def kernels_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the functions under ``@triton.jit`` that a function names, by name."""
+    function = plain(function)
     code = getattr(function, "__code__", None)
     if code is None:
         return {}

@@ -167,7 +167,7 @@ def _count_reduction(original: Callable, ledger: Ledger) -> Callable:
 
 
 def _poisoned(original: Callable) -> Callable:
-    def masked_load(builder, pointers, mask, other, *rest):
+    def masked_load(builder, pointers, mask, other, *rest, **options):
         dtype = pointers.get_element_ty()
         if other is None and dtype in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
             signs = np.where(np.arange(pointers.data.size) % 2, -np.inf, np.inf).astype(np.float32)
@@ -177,7 +177,7 @@ def _poisoned(original: Callable) -> Callable:
             else:
                 filling = signs.astype(interpreter._get_np_dtype(dtype))
             other = interpreter.TensorHandle(filling, dtype)
-        return original(builder, pointers, mask, other, *rest)
+        return original(builder, pointers, mask, other, *rest, **options)
 
     return masked_load
 

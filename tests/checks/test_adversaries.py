@@ -5,6 +5,7 @@ All are answers to ``scale_add``; what they try has nothing to do with that task
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -239,8 +240,47 @@ def failed_step(verdict):
     return next((step.name for step in verdict.steps if step.passed is False), None)
 
 
-def test_the_right_answer_passes():
-    assert judged(right).passed
+class Callable:
+    def __call__(self, x, y, alpha):
+        return right(x, y, alpha)
+
+    def method(self, x, y, alpha):
+        return right(x, y, alpha)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        right,
+        functools.partial(right),
+        Callable(),
+        Callable().method,
+        lambda x, y, a: right(x, y, a),
+    ],
+    ids=["function", "partial", "object", "method", "lambda"],
+)
+def test_a_right_answer_passes_whatever_can_be_called(answer):
+    assert judged(answer).passed
+
+
+@triton.jit
+def descriptor_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    start = tl.program_id(0) * BLOCK
+    x = tl.make_tensor_descriptor(x_ptr, [n], [1], [BLOCK]).load([start]).to(tl.float32)
+    y = tl.make_tensor_descriptor(y_ptr, [n], [1], [BLOCK]).load([start]).to(tl.float32)
+    out = tl.make_tensor_descriptor(out_ptr, [n], [1], [BLOCK])
+    out.store([start], (alpha * x + y).to(out_ptr.dtype.element_ty))
+
+
+def by_descriptors(x, y, alpha):
+    x, y = x.contiguous(), y.contiguous()
+    out, n = torch.empty_like(x), x.numel()
+    descriptor_kernel[(triton.cdiv(n, 256),)](x, y, out, n, alpha, BLOCK=256)
+    return out
+
+
+def test_tensor_descriptors_are_counted_as_other_loads():
+    assert failed_step(judged(by_descriptors)) in (None, COMPILES)
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,26 @@ def writes(snippet: str) -> Callable[[], float]:
 def question(name: str, *slips: Slip) -> Number:
     """Ask for the trips of a snippet."""
     snippet = SNIPPETS[name]
-    named = [replace(slip, name=f"{name}_{slip.name}") for slip in slips]
-    asks = f"trips of `{snippet}`"
-    return Number(name, asks, truth=trips(snippet), unit="trips", slips=named)
+    count = trips(snippet)
+    scaled = (
+        Slip(
+            "bytes_per_number",
+            lambda: 4 * count(),
+            "those are bytes for each number of x; a trip is a whole pass, whatever the bytes",
+        ),
+        Slip(
+            "numbers",
+            lambda: 2**20 * count(),
+            "those are the trips times the 2²⁰ numbers of x; a trip is one pass over all of them",
+        ),
+        Slip(
+            "bytes",
+            lambda: 2**22 * count(),
+            "those are bytes; a trip is one pass over the 2²² bytes of x",
+        ),
+    )
+    named = [replace(slip, name=f"{name}_{slip.name}") for slip in (*slips, *scaled)]
+    return Number(name, f"trips of `{snippet}`", truth=count, unit="trips", slips=named)
 
 
 TASK = QuestionTask(
@@ -102,11 +119,6 @@ TASK = QuestionTask(
                 "that is what one fused kernel would need: PyTorch launches three ops one after "
                 "the other, and every result between them goes to memory and back",
             ),
-            Slip(
-                "bytes",
-                28,
-                "those are bytes per element; a trip is a whole pass, whatever the bytes",
-            ),
         ),
         question(
             "b",
@@ -134,11 +146,6 @@ TASK = QuestionTask(
                 "the views move nothing, but `contiguous()` after a transpose has to copy, and "
                 "the addition is an op like any other",
             ),
-            Slip(
-                "bytes",
-                16,
-                "those are bytes per element; a trip is a whole pass, whatever the bytes",
-            ),
         ),
         question(
             "c",
@@ -161,6 +168,11 @@ TASK = QuestionTask(
             ),
             Slip(
                 "exp_wide", 3.5, "exp is counted in float32; what it reads and writes is bfloat16"
+            ),
+            Slip(
+                "conversion_wide",
+                3,
+                "half a trip too many: the conversion writes bfloat16, which is half a trip",
             ),
             Slip(
                 "wide_or_narrow",

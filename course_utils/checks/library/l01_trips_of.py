@@ -50,6 +50,11 @@ def filled(x: torch.Tensor) -> torch.Tensor:
     return torch.ones_like(x).add_(x)
 
 
+def above_zero(x: torch.Tensor) -> torch.Tensor:
+    """What moves depends on the numbers in x."""
+    return x[x > 0].exp()
+
+
 def cases(draw: Draw) -> Iterator[Case]:
     """Programs of many kinds, over vectors, matrices, halves, and a tensor with gaps."""
     n = draw.integer(2000, 4000)
@@ -65,8 +70,13 @@ def cases(draw: Draw) -> Iterator[Case]:
     matrix = torch.empty(rows, columns, device="meta")
     yield Case(f"row sums of x @ x.t(), x of {rows} by {columns}", (row_sums, matrix))
     yield Case("the softmax of a matrix on the CPU", (lambda x: x.softmax(1), draw.normal(9, 31)))
-    gaps = torch.empty(2 * n, device="meta")[::2]
+    yield Case("exp of the numbers above zero, on the CPU", (above_zero, draw.normal(n)))
+    gaps = draw.normal(2 * n)[::2]  # on the CPU: on `meta` a copy of it would lose the gaps
+    yield Case("relu, x with gaps between its numbers", (F.relu, gaps))
     yield Case("ones_like(x).add_(x), x with gaps between its numbers", (filled, gaps))
+    yield Case(
+        "x.contiguous(), x a transposed matrix", (torch.Tensor.contiguous, draw.normal(9, 31).t())
+    )
     yield Case("views alone", (views, torch.empty(n, device="meta")))
 
 
@@ -207,9 +217,32 @@ TASK = FunctionTask(
             "itself, whose dtype may be another",
         ),
         Mistake(
-            "printed",
+            "copied_inside",
+            [("        function(x)", "        function(x.contiguous())")],
+            says="`contiguous()` inside the `with` block copies an x with gaps, and the copy is "
+            "counted: give the function x itself",
+        ),
+        Mistake(
+            "copied_before",
+            [(ENTER, "    x = x.contiguous()\n" + ENTER)],
+            says="x is made contiguous first, so that the function sees another tensor: what it "
+            "moves can depend on the strides of x",
+        ),
+        Mistake(
+            "bytes_of_the_storage",
+            [(RETURN, "return meter.traffic.bytes / x.untyped_storage().nbytes()")],
+            says="the bytes of the storage are those of the gaps too: `x.nbytes` is without them",
+        ),
+        Mistake(
+            "empty_on_meta",
+            [("        function(x)", '        function(torch.empty_like(x, device="meta"))')],
+            says="the function is given a tensor without numbers in place of x: what it moves can "
+            "depend on the numbers in x",
+        ),
+        Mistake(
+            "not_returned",
             [(RETURN, "print(meter.trips(x))")],
-            says="the trips are printed, but not returned",
+            says="the function ends without returning its result",
         ),
     ),
     alternatives=(

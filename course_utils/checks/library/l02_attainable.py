@@ -173,9 +173,9 @@ TASK = FunctionTask(
             says="the bandwidth is divided by 4: intensity is FLOPs per byte, not per number",
         ),
         Mistake(
-            "printed",
+            "not_returned",
             [(RETURN, "print(min(peak, intensity * bandwidth))")],
-            says="the result is printed, but not returned",
+            says="the function ends without returning its result",
         ),
     ),
     alternatives=(

@@ -167,6 +167,16 @@ TASK = QuestionTask(
                     "that counts one FLOP an element; a layer norm is counted at eight",
                 ),
                 Slip(
+                    "layer_norm_flops_alone",
+                    "8 * M * N",
+                    "those are the FLOPs; divide by the bytes",
+                ),
+                Slip(
+                    "layer_norm_bytes_alone",
+                    "2 * (2 * M * N + 2 * N)",
+                    "those are the bytes; the FLOPs go above them",
+                ),
+                Slip(
                     "layer_norm_upside_down",
                     "(4 * M * N + 4 * N) / (8 * M * N)",
                     "that is upside down: bytes per FLOP",
@@ -223,10 +233,23 @@ TASK = QuestionTask(
                     "2 * M * N * K / (2 * M * N)",
                     "those are the FLOPs per byte of the result alone; both operands are read too",
                 ),
+                *(
+                    Slip(
+                        f"matmul_square_{size}",
+                        f"{size} / 3",
+                        "that holds for square matrices, M = N = K; here all three differ",
+                    )
+                    for size in "MNK"
+                ),
                 Slip(
-                    "matmul_square",
-                    "N / 3",
-                    "that holds for square matrices, M = N = K; here all three differ",
+                    "matmul_flops_alone",
+                    "2 * M * N * K",
+                    "those are the FLOPs; divide by the bytes",
+                ),
+                Slip(
+                    "matmul_bytes_alone",
+                    "2 * (M * K + K * N + M * N)",
+                    "those are the bytes; the FLOPs go above them",
                 ),
                 Slip(
                     "matmul_no_reuse",

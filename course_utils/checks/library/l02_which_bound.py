@@ -11,9 +11,17 @@ from course_utils import Meter, gpus, models, records
 from course_utils.checks.question_task import Choice, QuestionTask, Slip
 
 OPTIONS = {
-    "memory": "bandwidth-bound: moving the bytes takes longest",
-    "compute": "compute-bound: the arithmetic takes longest",
-    "launches": "neither: it is over before the next op can be launched",
+    "memory": "moving the bytes takes longest",
+    "compute": "the arithmetic takes longest",
+    "launches": "it is over before the next op can be launched",
+}
+ALSO = {
+    "memory-bound": "memory",
+    "bandwidth-bound": "memory",
+    "bandwidth": "memory",
+    "compute-bound": "compute",
+    "launch-bound": "launches",
+    "launch": "launches",
 }
 
 
@@ -57,6 +65,7 @@ def question(
         name,
         f"{asks}, {gpu.name}",
         options=OPTIONS,
+        also=ALSO,
         right=lambda: bound(program, gpu, dtype),
         slips=slips,
     )
@@ -80,7 +89,7 @@ TASK = QuestionTask(
         "intensity is M·N·K / (M·K + K·N + M·N); if M is much smaller than N and K, that is "
         "nearly M.",
         f"The ridges of bfloat16 are {RIDGES[0]:.0f} on the H200 and {RIDGES[1]:.0f} on the "
-        "RTX 5090. The intensities of the products are a little below their numbers of rows.",
+        "RTX 5090. The intensity of each product is below its number of rows.",
     ),
     questions=(
         question(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from course_utils.checks.expression import shown
+from course_utils.checks.expression import UnreadableError, shown
 from course_utils.checks.question_task import Number, Question, QuestionTask, Slip
 
 Plan = Sequence[Collection[str]]
@@ -67,7 +67,8 @@ class Graph:
             reads += taken
             made |= set(kernel)
         if missing := sorted(set(self.ops) - made):
-            raise PlanError("left_out", f"no kernel does {' and '.join(missing)}")
+            names = " and ".join(f"`{op}`" for op in missing)
+            raise PlanError("left_out", f"no kernel does {names}")
         writes = (set(reads) | set(self.outputs)) - set(self.inputs)
         return self._whole(reads), self._whole(writes)
 
@@ -129,24 +130,22 @@ class Partition(Question):
 
     def judge(self, answer: Any) -> Slip | str | None:
         """Count the trips of a plan, and compare what it moves with that of the slips' plans."""
-        try:
-            plan = self._plan(answer)
-        except ValueError as error:
-            return str(error)
-        mine = self._outcome(plan)
+        plan = self._plan(answer)
+        mine, found = self._outcome(plan)
         for slip in self.slips:
-            if mine == self._outcome(slip.value):
-                return slip
+            if mine == self._outcome(slip.value)[0]:
+                return replace(slip, says=f"{found}{slip.says}")
         trips = self.graph.trips(plan)
         if trips == self.graph.fewest_trips:
             return None
         return f"that is possible, and makes {trips} trips, but fewer are enough{self._why(*mine)}"
 
-    def _outcome(self, plan: Plan) -> Any:
+    def _outcome(self, plan: Plan) -> tuple[Any, str]:
+        """What a plan moves, or why it cannot run: to compare, and in words before a slip's."""
         try:
-            return self.graph.moved(plan)
+            return self.graph.moved(plan), ""
         except PlanError as error:
-            return error.kind
+            return error.kind, f"{error}: "
 
     def _why(self, reads: Sequence[str], writes: Sequence[str]) -> str:
         parts = (
@@ -162,7 +161,7 @@ class Partition(Question):
         kinds = list | tuple | set | frozenset
         if not isinstance(answer, list | tuple) or not all(isinstance(k, kinds) for k in answer):
             first = list(self.graph.ops)[:2]
-            raise ValueError(
+            raise UnreadableError(
                 f"a list of kernels is wanted, each a list of ops, such as [{first}, ...]; "
                 f"that is {shown(answer)}"
             )
@@ -171,7 +170,9 @@ class Partition(Question):
         for kernel in answer:
             names = [str(name).strip().casefold() for name in kernel]
             if unknown := [name for name in names if name not in known]:
-                raise ValueError(f"{shown(unknown[0])} is no op here; there are {', '.join(known)}")
+                raise UnreadableError(
+                    f"{shown(unknown[0])} is no op here; there are {', '.join(known)}"
+                )
             plan.append([known[name] for name in names])
         return [kernel for kernel in plan if kernel]
 
@@ -206,8 +207,8 @@ TASK = QuestionTask(
         "Each kernel pays for what it takes from outside and for what is used outside. What the "
         "second kernel needs of the first can be written and read, or it can be computed again "
         "from x.",
-        "The first kernel does only what the mean needs, and stores nothing but the mean. The "
-        "second begins with gelu again, and does all the rest.",
+        "Two kernels will do. Compare what `h` costs the second one by either way, in trips. And "
+        "`w` need be read only once: put the ops that use it into one kernel.",
     ),
     questions=(
         Partition(
@@ -241,7 +242,7 @@ TASK = QuestionTask(
                 Slip(
                     "left_out",
                     [["gelu", "mean"], ["gelu", "centre", "gain"]],
-                    "an op is in no kernel; both results are asked for",
+                    "both results are asked for, and all that they need",
                 ),
                 Slip(
                     "stored_between",
@@ -276,7 +277,7 @@ TASK = QuestionTask(
         ),
         Number(
             "trips",
-            "trips of the best plan",
+            "the fewest trips that a plan can make",
             truth=lambda: GRAPH.fewest_trips,
             unit="trips",
             aliases=("5 trips", 5.0, "1 + 4"),

@@ -31,9 +31,9 @@ TASK = QuestionTask(
         "tensor: can it wait on the chip?",
         "The largest of 2²⁸ numbers is known after all have been read, and no kernel can hold "
         "them meanwhile. A row of 1024 numbers fits into the registers of one program.",
-        "Over everything: a first kernel that reads x and stores only the maximum, and a second "
-        "that reads x again, computes h again, and writes y. Over rows: one kernel that reads x "
-        "and writes y.",
+        "Over everything, the first kernel need store nothing but the maximum: how does the second "
+        "come by h with the fewest trips? Over rows, everything that a row's results need is in "
+        "registers at once: list what still has to come in and go out.",
     ),
     questions=(
         Number(

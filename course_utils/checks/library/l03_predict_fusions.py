@@ -111,11 +111,19 @@ def question(
     *slips: Slip,
 ) -> Number:
     """Ask for the trips of a fused kernel."""
-    by_ops = Slip(
-        "eager", trips(name, eager), "those are the trips of PyTorch's ops, one after the other"
+    count = trips(name, fused)
+    everywhere = (
+        Slip(
+            "eager", trips(name, eager), "those are the trips of PyTorch's ops, one after the other"
+        ),
+        Slip(
+            "bytes",
+            lambda: 4 * count(),
+            "those are bytes for each number of x; a trip is a whole pass, whatever the bytes",
+        ),
     )
-    named = [replace(slip, name=f"{name}_{slip.name}") for slip in (*slips, by_ops)]
-    return Number(name, asks, truth=trips(name, fused), unit="trips", slips=named)
+    named = [replace(slip, name=f"{name}_{slip.name}") for slip in (*slips, *everywhere)]
+    return Number(name, asks, truth=count, unit="trips", slips=named)
 
 
 TASK = QuestionTask(
@@ -153,11 +161,6 @@ TASK = QuestionTask(
                 "and the comparison stay there too",
             ),
             Slip("one_way", 1, "that is x in alone, or y out alone; both move"),
-            Slip(
-                "bytes",
-                8,
-                "those are bytes per element; a trip is a whole pass, whatever the bytes",
-            ),
         ),
         question(
             "momentum",

@@ -260,14 +260,14 @@ TASK = KernelTask(
         Mistake(
             "mask_of_rows_alone",
             [(MASK, "mask = (i < rows)[:, None] & (j >= 0)[None, :]")],
-            says="the mask does not ask whether there is a column j, so tiles at the right edge "
-            "reach into the next row",
+            says="the mask does not keep out columns beyond the matrix, so tiles at the right edge "
+            "reach into the next row: it has to ask for i and for j, joined with `&`",
         ),
         Mistake(
             "mask_of_columns_alone",
             [(MASK, "mask = (i >= 0)[:, None] & (j < columns)[None, :]")],
-            says="the mask does not ask whether there is a row i, so the lowest tiles reach past "
-            "the end",
+            says="the mask does not keep out rows beyond the matrix, so the lowest tiles reach "
+            "past the end: it has to ask for i and for j, joined lane by lane with `&`",
         ),
         Mistake(
             "mask_one_row_too_far",

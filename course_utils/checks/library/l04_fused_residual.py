@@ -171,8 +171,8 @@ TASK = KernelTask(
         "the end; all else happens to the tile of x, between its load and the store.",
         "`tl.maximum(x, 0.0)` is the ReLU of a tile. Widen both tiles with `.to(tl.float32)` when "
         "they are loaded: in float16 the square of 300 is infinite.",
-        "With `h = tl.maximum(x, 0.0)`, store `r + 0.5 * h * h`. The function makes "
-        "`y = torch.empty_like(x)`, launches "
+        "With `h = tl.maximum(x, 0.0)`, store `r + 0.5 * h * h`. The function makes x and r "
+        "`.contiguous()` and `y = torch.empty_like(x)`, launches "
         "`fused_residual_kernel[(triton.cdiv(n, BLOCK),)](x, r, y, n, BLOCK=BLOCK)` and returns y.",
     ),
     solution=(fused_residual_kernel, fused_residual),
@@ -252,7 +252,8 @@ TASK = KernelTask(
         Mistake(
             "relu_dropped",
             [(RELU, "h = x")],
-            says="there is no ReLU: where x is below zero its square is added too",
+            says="there is no ReLU, or none that asks in each lane: where x is below zero its "
+            "square is added too",
         ),
         Mistake(
             "minimum_for_maximum",

@@ -48,6 +48,9 @@ def cases(draw: Draw) -> Iterator[Case]:
     yield Case("3,000 numbers", (draw.normal(3000, scale=2),))
     yield Case("a single number", (draw.uniform(1, low=0.5, high=2),))
     yield Case("4,096 numbers", (draw.normal(4096, scale=2),))
+    yield Case(
+        "131,075 numbers", (draw.normal(131_075, scale=2),)
+    )  # the lesson's grid is too short
     for dtype in ("float16", "bfloat16"):
         # Below zero, where little is left of x, errors in u and in its tanh show most.
         x = draw.normal(1500, dtype=dtype, shift=-2)
@@ -160,7 +163,7 @@ TASK = KernelTask(
         "while $(e^{2u} - 1) / (e^{2u} + 1)$ becomes infinity over infinity from x = 10 on.",
         "Between load and store: `u = 0.7978845608028654 * (x + 0.044715 * x * x * x)` and "
         "`tanh = 2.0 * tl.sigmoid(2.0 * u) - 1.0`; stored is `0.5 * x * (1.0 + tanh)`. Launch "
-        "`(triton.cdiv(n, BLOCK),)` programs, with `n = x.numel()`.",
+        "`(triton.cdiv(n, BLOCK),)` programs, with `x = x.contiguous()` and `n = x.numel()`.",
     ),
     solution=(gelu_tanh_kernel, gelu_tanh),
     reference=reference,

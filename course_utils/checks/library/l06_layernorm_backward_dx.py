@@ -220,6 +220,17 @@ TASK = KernelTask(
     example=example,
     mistakes=(
         Mistake(
+            "nothing_said_of_masked_lanes",
+            [("dy = tl.load(dy_ptr + row * dy_stride + column, mask=mask, other=0.0)",
+              "dy = tl.load(dy_ptr + row * dy_stride + column, mask=mask)"),
+             ("x = tl.load(x_ptr + row * x_stride + column, mask=mask, other=0.0)",
+              "x = tl.load(x_ptr + row * x_stride + column, mask=mask)"),
+             ("w = tl.load(w_ptr + column, mask=mask, other=0.0)",
+              "w = tl.load(w_ptr + column, mask=mask)")],
+            says="the load says nothing of masked lanes, so what they hold is left to chance, and "
+            "it takes part in the sums",
+        ),
+        Mistake(
             "mean_of_g_forgotten",
             [("g - mean_g - xhat", "g - xhat")],
             says="the mean of g is not subtracted: that is the gradient of an RMSNorm",
@@ -304,7 +315,7 @@ TASK = KernelTask(
             "dy_and_x_swapped",
             [("dy, x, w, mean, rstd, dx, columns, dy.stride(0), x.stride(0)",
               "x, dy, w, mean, rstd, dx, columns, x.stride(0), dy.stride(0)")],
-            says="dy and x have changed places",
+            says="the arguments dy and x have changed places",
         ),
         Mistake(
             "mean_over_the_tile",

@@ -171,6 +171,13 @@ TASK = KernelTask(
     ratio=1.2,  # w comes from a cache, so a copy of as many bytes takes half as long again
     mistakes=(
         Mistake(
+            "nothing_said_of_masked_lanes",
+            [("x = tl.load(x_ptr + row * row_stride + column, mask=mask, other=0.0)",
+              "x = tl.load(x_ptr + row * row_stride + column, mask=mask)")],
+            says="the load says nothing of masked lanes, so what they hold is left to chance, and "
+            "it takes part in the sum",
+        ),
+        Mistake(
             "mean_over_the_tile",
             [("tl.sum(x * x, 0) / columns", "tl.sum(x * x, 0) / COLUMNS")],
             says="the mean is taken over the lanes of the tile, COLUMNS, but a row has only "

@@ -291,6 +291,12 @@ TASK = KernelTask(
     example=example,
     mistakes=(
         Mistake(
+            "nothing_said_of_masked_lanes",
+            [(', other=float("-inf")', "")],
+            says="the load says nothing of masked lanes, so what they hold is left to chance, and "
+            "it takes part in the maximum and the sum",
+        ),
+        Mistake(
             "not_rescaled",
             [("total * tl.exp(top - new)", "total")],
             says="the sum so far is not scaled down when the maximum rises, or only after the old "

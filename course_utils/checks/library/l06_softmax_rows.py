@@ -190,6 +190,19 @@ TASK = KernelTask(
     example=example,
     mistakes=(
         Mistake(
+            "rounded_before_subtracted",
+            [("e = tl.exp(x - tl.max(x, 0))",
+              "x = x * 1.4426950408889634\n    e = tl.exp2(x - tl.max(x, 0))")],
+            says="x is multiplied by log₂ e, and rounded, before the maximum is subtracted: for "
+            "numbers far from zero, subtract first",
+        ),
+        Mistake(
+            "nothing_said_of_masked_lanes",
+            [(', other=float("-inf")', "")],
+            says="the load says nothing of masked lanes, so what they hold is left to chance, and "
+            "it takes part in the maximum and the sum",
+        ),
+        Mistake(
             "no_maximum",
             [("tl.exp(x - tl.max(x, 0))", "tl.exp(x)")],
             says="no maximum is subtracted, so the exponential of a number above 88.7 is infinite, "

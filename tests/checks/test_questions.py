@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import time
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -22,20 +23,20 @@ import torch
 import triton
 import triton.language as tl
 
-from course_utils import Meter, checks
+from course_utils import Meter, checks, gpus
 from course_utils.authoring import notebooks
+from course_utils.checks import card
 from course_utils.checks import question_task as question_module
 from course_utils.checks.draw import Case
-from course_utils.checks.expression import NotANumberError, evaluate, is_open
+from course_utils.checks.expression import UnreadableError, evaluate, is_open, without_unit
 from course_utils.checks.function_task import FunctionTask
 from course_utils.checks.question_task import Choice, Number, QuestionTask, Slip
 from course_utils.checks.variants import Alternative, Mistake
-from course_utils.checks.verdict import FAILED, NOT_ATTEMPTED, PASSED
+from course_utils.checks.verdict import FAILED, NOT_ATTEMPTED, PASSED, Step, Verdict
 
 LESSONS = ("01", "02", "03")
 TASKS = [task for lesson in LESSONS for task in checks.tasks(lesson)]
 QUESTION_TASKS = [task for task in TASKS if isinstance(task, QuestionTask)]
-FUNCTION_TASKS = [task for task in TASKS if isinstance(task, FunctionTask)]
 LETTERS = {"M": 3.0, "N": 5.0, "K": 7.0}
 
 
@@ -71,6 +72,15 @@ LETTERS = {"M": 3.0, "N": 5.0, "K": 7.0}
         ("1 trip", 1),
         ("10Trips", 10),
         ("((2))", 2),
+        ("[1 + 2] * {3}", 9),
+        ("8∗3∕4", 6),
+        ("8 • 3 ⁄ 4", 6),
+        ("12 : 8", 1.5),
+        ("1 + ½", 1.5),
+        ("= 4", 4),
+        ("≈ 203", 203),
+        ("~10", 10),
+        ("1\u202f024", 1024),
     ],
 )
 def test_a_number_can_be_written_in_many_ways(answer, value):
@@ -86,6 +96,8 @@ def test_a_number_can_be_written_in_many_ways(answer, value):
         ("M·N·K", 105),
         ("1 / (1/M + 1/N)", 1.875),
         ("4", 4),
+        ("2⋅M∕[12⋅N]", 0.1),
+        ("M²∕N²", 0.36),
     ],
 )
 def test_a_formula_is_worked_out_of_its_letters(formula, value):
@@ -96,12 +108,17 @@ def test_a_formula_is_worked_out_of_its_letters(formula, value):
     ("answer", "words"),
     [
         ("ten", "'ten' is unknown; a number is wanted, without letters"),
-        ("0,5", "'0,5' is no number; write for example 10"),
+        ("0,5", "'0,5' is no number; write a decimal point, as in 2.5"),
         ("1,5", "is no number"),
         ("12,34", "is no number"),
         ("1,024,5", "is no number"),
-        ("25 %", "is no number"),
-        ("~10", "is no number"),
+        ("2½", "'2½' is no number; write 2.5 or \"2 + 1/2\""),
+        ("2 1/2", "'2 1/2' is no number; write 2.5 or \"2 + 1/2\""),
+        ("65T/320G", "'65T/320G' is no number; write 65e12 for 65 T"),
+        ("65 T / 320 G", "write 65e12 for 65 T"),
+        ("(1/2", "in '(1/2' a bracket is not closed"),
+        ("1/2]", "in '1/2]' a bracket is not opened"),
+        ("25 %", "'25 %' is no number; write for example 10"),
         ("10 or 11", "is no number"),
         ("1j", "is no number"),
         ("(-1) ** 0.5", "is no number"),
@@ -115,13 +132,13 @@ def test_a_formula_is_worked_out_of_its_letters(formula, value):
         (True, "True is no number"),
         (len, "a function is no number"),
         (lambda: 10, "a function is no number"),
-        ([10], "a list is not one number"),
-        ({"a": 1}, "a dict is not one number"),
-        (torch.ones(2), "a Tensor is not one number"),
+        ([10], "something of type list is not one number"),
+        ({"a": 1}, "something of type dict is not one number"),
+        (torch.ones(2), "something of type Tensor is not one number"),
     ],
 )
 def test_what_is_no_number_is_said_to_be_none(answer, words):
-    with pytest.raises(NotANumberError) as error:
+    with pytest.raises(UnreadableError) as error:
         evaluate(answer)
     assert words in str(error.value)
 
@@ -130,15 +147,41 @@ def test_what_is_no_number_is_said_to_be_none(answer, words):
     ("formula", "words"),
     [
         ("m * N", "'m' is unknown; the letters are M, N and K"),
-        ("MNK", "'MNK' is unknown; write M * N * K for the product"),
-        ("2M", 'write a formula as a text, such as "2 * M"; the letters are M, N and K'),
+        ("MNK", "write a `*` between factors: 'M * N * K'"),
+        ("8MN/(4MN+4N)", "write a `*` between factors: '8 * M * N / (4 * M * N + 4 * N)'"),
+        ("2 M N K", "write a `*` between factors: '2 * M * N * K'"),
+        ("M²/(6M²)", "write a `*` between factors: 'M ** 2 / (6 * M ** 2)'"),
+        ("2(M + N)(K)", "write a `*` between factors: '2 * (M + N) * K'"),
+        ("MX", "'MX' is unknown; the letters are M, N and K"),
+        ("2 3 * M", 'write a formula as a text, such as "2 * M"; the letters are M, N and K'),
+        ("2 * (M + N", "in '2 * (M + N' a bracket is not closed"),
+        ("1if 2else M", "write a formula as a text"),
         ("1 / (M - 3)", "divides by zero"),
     ],
 )
 def test_what_is_no_formula_is_told_how_to_write_one(formula, words):
-    with pytest.raises(NotANumberError) as error:
+    with warnings.catch_warnings(record=True) as warned, pytest.raises(UnreadableError) as error:
+        warnings.simplefilter("always")
         evaluate(formula, LETTERS)
+    assert not warned  # nbgrader takes a warning for a failure
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "unit", "number"),
+    [
+        (f"153{text}", "FLOP/byte", "153")
+        for text in ("", " FLOP/byte", " FLOP/B", " FLOPs/byte", " FLOP / byte", " flop per byte")
+    ]
+    + [
+        (text, "trips", "7")
+        for text in ("7 trips", "7 passes", "7 trip", "7 trips over x", "7pass")
+    ]
+    + [("1 kernel", "kernels", "1"), ("2 kernels", "kernels", "2"), ("12 B", "bytes", "12")]
+    + [("7 bytes", "trips", "7 bytes"), ("7 trips", "", "7 trips"), ("1 / B", "trips", "1 / B")],
+)
+def test_a_unit_can_be_written_in_many_ways(answer, unit, number):
+    assert without_unit(answer, unit) == number
 
 
 class Spiteful:
@@ -153,6 +196,9 @@ class Spiteful:
         "(2**1000)**1000",
         "((9**999)**999)**999",
         "1" + "*9" * 199,
+        "M" * 400,
+        "M" + "M**9" * 99,
+        "(" * 199 + "2M" + ")" * 199,
         "(" * 199 + "1" + ")" * 199,
         "-" * 399 + "1",
         "1" * 100_000,
@@ -167,13 +213,14 @@ class Spiteful:
         "#",
         Spiteful(),
     ],
-    ids=range(17),
+    ids=range(20),
 )
-def test_a_malicious_answer_costs_nothing(answer):
+@pytest.mark.parametrize("letters", [{}, LETTERS], ids=["", "MNK"])
+def test_a_malicious_answer_costs_nothing(answer, letters):
     begin = time.perf_counter()
     try:
-        value = evaluate(answer)
-    except NotANumberError as error:
+        value = evaluate(answer, letters)
+    except UnreadableError as error:
         assert len(str(error)) < 300
     else:
         assert abs(value) < 1e200
@@ -213,6 +260,7 @@ def question_task(**change):
             options={"memory": "the bytes", "compute": "the FLOPs", "launch": "the launch"},
             right=lambda: "memory",
             slips=(Slip("not_compute", "compute", "there is hardly any arithmetic"),),
+            also={"memory-bound": "memory"},
         ),
     )
     given = {"minutes": 1, "difficulty": 1, "place": 1, "hints": ("Think.",), **change}
@@ -235,7 +283,23 @@ def test_nothing_is_said_of_what_is_not_attempted(answer):
     assert (verdict.state, str(verdict)) == (NOT_ATTEMPTED, f"guess: {NOT_ATTEMPTED}")
 
 
-@pytest.mark.parametrize("limit", ["memory", " Memory", "MEMORY", "the bytes"])
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "memory",
+        " Memory",
+        "MEMORY",
+        "the bytes",
+        "memory-bound",
+        "Memory bound",
+        "(memory)",
+        "memory.",
+        "memory: the bytes",
+        ["memory"],
+        {"memory"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("moved", [TRUTH, "12,345.678 bytes", "12345.678", 12300])
 def test_right_answers_pass(moved, limit):
     verdict = judged({"moved": moved, "limit": limit})
@@ -275,7 +339,7 @@ PLAIN = [
     (10**9, "10⁹ times"),
     (2**30, "2³⁰ times"),
     (10**12, "10¹² times"),
-    (1 / 2, "half of"),
+    (1 / 2, "half"),
     (1 / 3, "a third of"),
     (1 / 4, "a quarter of"),
     (1 / 8, "an eighth of"),
@@ -293,8 +357,12 @@ PLAIN = [
 @pytest.mark.parametrize(("factor", "words"), PLAIN)
 def test_a_plain_factor_is_named(factor, words):
     verdict = judged({**RIGHT, "moved": TRUTH * factor})
-    assert f"is not right: that is {words} what it is" in verdict.problem
+    assert f"is not right: that is {words} the right number" in verdict.problem
+    assert verdict.problem.endswith("prefix off?") == (not 1e-3 < factor < 1e3)
     assert verdict.mistake is None
+    for unit, words_on_it in (("FLOP/byte", verdict.problem), ("trips", "the right number")):
+        said = Number("n", "n", truth=lambda: TRUTH, unit=unit).judge(TRUTH * factor)
+        assert words_on_it.endswith(said) or said.endswith(words_on_it)
 
 
 def test_every_factor_is_tried():
@@ -354,16 +422,55 @@ def test_a_formula_is_right_in_any_form(formula):
 @pytest.mark.parametrize(
     ("formula", "words"),
     [
-        ("2 * M * N / (M + N)", "that is twice what it is"),
+        ("2 * M * N / (M + N)", "that is twice the right number"),
         ("(M + N) / (M * N)", "that is upside down"),
         ("M", "that formula gives other numbers than those that are counted"),
         (1.43, "that is one number; a formula of M, N is wanted"),
         ("10 / 7", "that is one number; a formula of M, N is wanted"),
-        ("m * n", "'m' is unknown; the letters are M and N"),
     ],
 )
 def test_a_wrong_formula_is_told_what_is_wrong(formula, words):
     assert formula_question().judge(formula).startswith(words)
+
+
+BRACKETS = "is the whole denominator in brackets? a / b * c is (a / b) * c"
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "words"),
+    [
+        ("65 * 10^12/320 * 10^9", 203.125, BRACKETS),
+        ("2 / 3 * 4 - 2", 0.2, BRACKETS),
+        ("1 + 12 / 4 * 3 trips", 2, BRACKETS),
+        ("1 // 6", 1 / 6, "`//` cuts off to a whole number; write `/`"),
+    ],
+)
+def test_a_text_that_would_be_right_if_read_otherwise(answer, truth, words):
+    slip = Number("n", "", truth=lambda: truth, unit="trips").judge(answer)
+    assert (slip.name, slip.says) == ("not_as_meant", words)
+    assert formula_question().judge("M * N / M + N").says == BRACKETS
+
+
+def test_a_text_that_is_wrong_in_either_reading():
+    number = Number("n", "", truth=lambda: 5.0, unit="trips")
+    assert number.judge("12 / 4 * 3") == "that is too much"
+    assert number.judge("1 / 2 * 0") == "that is nothing, and there is something"
+
+
+def test_a_slip_may_be_known_from_a_rounded_number():
+    slips = [Slip("near", 9.56, "", within=0.05), Slip("exact", 20, "")]
+    number = Number("n", "", truth=lambda: 76.0, unit="FLOP/byte", slips=slips)
+    assert number.judge(10).name == "near"
+    assert number.judge(20.1).name == "exact"
+    assert number.judge(10.5) == number.judge(20.5) == "that is too little"
+
+
+def test_a_number_in_place_of_a_formula_is_too_large_or_too_small():
+    letters = {"n": (10, 20)}
+    ratio = Number("ratio", "", truth=lambda n: 1 / 6, unit="FLOP/byte", letters=letters)
+    assert ratio.judge(0.167) is None
+    assert ratio.judge(0.17) == "that is too much"
+    assert ratio.judge("n / 7") == "that formula gives other numbers than those that are counted"
 
 
 def test_a_slip_can_be_a_formula():
@@ -375,21 +482,44 @@ def test_every_wrong_answer_is_told_of_at_once():
     verdict = judged({"moved": 777, "limit": "memroy"})
     assert verdict.mistake == "forgot_the_write"
     assert verdict.notes == (
-        '"limit" (what sets the limit) is not right: \'memroy\' is none of "memory", "compute", '
+        '"limit" (what sets the limit) cannot be read: \'memroy\' is none of "memory", "compute", '
         '"launch"; did you mean "memory"?',
     )
     verdict = judged({"moved": "many", "limit": "compute"})
-    assert verdict.mistake is None
+    assert (verdict.mistake, verdict.hint) == (None, None)
+    assert verdict.problem == (
+        '"moved" (bytes that it moves) cannot be read: '
+        "'many' is unknown; a number is wanted, without letters"
+    )
     assert verdict.notes == (
         '"limit" (what sets the limit) is not right: there is hardly any arithmetic',
     )
 
 
-@pytest.mark.parametrize("option", [True, 1, ["memory"], {"memory"}, "x" * 500])
+@pytest.mark.parametrize(
+    "option", [True, 1, ["memory", "launch"], [], "memory or launch", "x" * 500]
+)
 def test_what_is_no_option_is_said_to_be_none(option):
     verdict = judged({**RIGHT, "limit": option})
     assert 'is none of "memory", "compute", "launch"' in verdict.problem
     assert len(verdict.problem) < 250
+
+
+def letter_question():
+    return Choice(
+        "which", "", options={"A": "if x is large", "B": "m.t()", "C": "m.t() + 1"}, right="B"
+    )
+
+
+@pytest.mark.parametrize("answer", ["B", "b", "(B)", "B)", "B.", '"B"', ["B"], "B: m.t()", "m.t()"])
+def test_a_letter_can_be_written_in_many_ways(answer):
+    assert letter_question().judge(answer) is None
+
+
+@pytest.mark.parametrize("answer", ["AB", "A, B", "A or B", "D", ["A", "B"], "B if x is large"])
+def test_what_is_no_letter_is_not_guessed(answer):
+    with pytest.raises(UnreadableError, match=r'is none of "A", "B", "C"; give one letter$'):
+        letter_question().judge(answer)
 
 
 def test_half_an_answer_is_no_answer():
@@ -414,7 +544,10 @@ def test_a_key_that_is_nearly_right_is_named():
 def test_an_answer_that_is_no_dict(answer):
     verdict = judged(answer)
     assert verdict.state == FAILED
-    assert 'a dict is wanted: {"moved": ..., "limit": ...}' in verdict.problem
+    assert verdict.problem.startswith(
+        f"`guess` is of type {type(answer).__name__}; a dict is wanted"
+    )
+    assert verdict.problem.endswith('{"moved": ..., "limit": ...}')
 
 
 def test_the_truth_is_never_shown():
@@ -557,7 +690,7 @@ def test_a_number_may_be_of_any_type(kind):
 
 
 def test_what_is_no_function_or_fails():
-    assert tried(3.5).problem == "total is a float; a function is wanted"
+    assert tried(3.5).problem == "`total` is of type float; a function is wanted"
 
     def fails(numbers, factor=1):
         return numbers[5]
@@ -580,22 +713,6 @@ def test_what_is_no_function_or_fails():
 # -- the tasks of lessons 01 to 03 ---------------------------------------------------------------
 
 
-def right_answers(task):
-    """One right answer to each question: the first alias, else what is counted."""
-    return {
-        question.name: question.aliases[0] if question.aliases else question.truth()
-        for question in task.questions
-    }
-
-
-def cases_of(tasks, what):
-    return [
-        pytest.param(task, *entry, id=f"{task.name}-{'-'.join(e.name for e in entry)}")
-        for task in tasks
-        for entry in what(task)
-    ]
-
-
 def test_there_are_as_many_tasks_as_there_should_be():
     assert [task.key for task in TASKS] == [
         "01/predict_trips",
@@ -612,26 +729,6 @@ def test_there_are_as_many_tasks_as_there_should_be():
 
 
 @pytest.mark.parametrize("task", QUESTION_TASKS, ids=lambda task: task.name)
-def test_right_answers_and_their_other_forms_are_accepted(task):
-    right = right_answers(task)
-    assert task.check(right, seed=0, time_limit=60).passed
-    for question in task.questions:
-        for alias in question.aliases:
-            verdict = task.check({**right, question.name: alias}, seed=0, time_limit=60)
-            assert verdict.passed, f"{alias}\n{verdict}"
-
-
-@pytest.mark.parametrize(
-    ("task", "question", "slip"),
-    cases_of(QUESTION_TASKS, lambda task: [(q, s) for q in task.questions for s in q.slips]),
-)
-def test_every_slip_is_rejected_and_named(task, question, slip):
-    answer = {**right_answers(task), question.name: slip.value}
-    verdict = task.check(answer, seed=0, time_limit=60)
-    assert (verdict.state, verdict.mistake, verdict.likely) == (FAILED, slip.name, slip.says)
-
-
-@pytest.mark.parametrize("task", QUESTION_TASKS, ids=lambda task: task.name)
 def test_every_question_knows_the_slips_that_people_make(task):
     every = [slip.name for question in task.questions for slip in question.slips]
     assert len(every) == len(set(every))
@@ -644,27 +741,25 @@ def test_every_question_knows_the_slips_that_people_make(task):
             assert len(question.slips) >= 3
 
 
-@pytest.mark.parametrize("task", FUNCTION_TASKS, ids=lambda task: task.name)
-def test_enough_mistakes_and_alternatives_are_known(task):
-    assert len(task.mistakes) >= 6 and len(task.alternatives) >= 3
+def question_of(task, name):
+    return next(question for question in checks.task(task).questions if question.name == name)
 
 
-@pytest.mark.parametrize(
-    ("task", "version"), cases_of(FUNCTION_TASKS, lambda task: [(a,) for a in task.alternatives])
-)
-def test_a_function_in_another_style_passes(task, version):
-    for seed in (0, 1):
-        verdict = task.check(version.build(task.solution), seed=seed, time_limit=60)
-        assert verdict.passed, str(verdict)
+@pytest.mark.parametrize("words", ["bandwidth-bound", "memory-bound", "Memory bound", "bandwidth"])
+def test_a_bound_can_be_named_as_in_the_lesson(words):
+    assert question_of("which_bound", "gelu").judge(words) is None
+    assert question_of("which_bound", "rows_1024").judge("compute-bound") is None
+    assert question_of("which_bound", "tiny_add").judge("launch-bound") is None
 
 
-@pytest.mark.parametrize(
-    ("task", "mistake"), cases_of(FUNCTION_TASKS, lambda task: [(m,) for m in task.mistakes])
-)
-def test_a_function_with_a_mistake_is_told_which(task, mistake):
-    for seed in (0, 1):
-        verdict = task.check(mistake.build(task.solution), seed=seed, time_limit=60)
-        assert (verdict.state, verdict.mistake) == (FAILED, mistake.name), str(verdict)
+def test_a_ridge_that_is_another_is_named():
+    a100 = question_of("ridges", "a100_80gb")
+    assert a100.judge(gpus.gpu("a100").ridge("tf32")).name == "a100_80gb_of_a100_40gb"
+    assert a100.judge(10).name == "a100_80gb_peak_of_fp32"
+    assert question_of("ridges", "t4").judge(25).name == "t4_peak_of_fp32"
+    assert question_of("ridges", "t4").judge("65 * 2**40 / (320 * 2**30)").name == (
+        "t4_binary_tera_and_giga"
+    )
 
 
 # -- what the checks count is what kernels do ----------------------------------------------------
@@ -740,11 +835,24 @@ def test_the_fused_kernels_compute_what_the_ops_do(name):
             "that is possible, and makes 8 trips, but fewer are enough; read more than once: x; "
             "written and read again: centre",
         ),
+        ([["gelu", "mean"], ["gelu", "centre", "gain"]], "no kernel does `shift`: both results"),
+        ([["gelu"], ["centre", "gain", "shift"], ["mean"]], "`mean` is used before it is there: a"),
     ],
 )
 def test_a_partition_that_no_slip_explains_is_told_what_it_moves(answer, words):
-    question = checks.task("best_partition").questions[0]
-    assert question.judge(answer).startswith(words)
+    question = question_of("best_partition", "kernels")
+    try:
+        found = question.judge(answer)
+    except UnreadableError as error:
+        assert not words.startswith("that is")
+        found = str(error)
+    assert (found.says if isinstance(found, Slip) else found).startswith(words)
+
+
+def test_a_plan_can_be_written_in_many_ways():
+    question = question_of("best_partition", "kernels")
+    assert len(question.aliases) >= 4
+    assert [question.judge(plan) for plan in question.aliases] == [None] * len(question.aliases)
 
 
 # -- the exercises say what is checked -----------------------------------------------------------
@@ -769,11 +877,58 @@ def test_the_exercises_show_the_snippets_that_are_counted():
 
 
 def test_the_ridges_follow_from_the_figures_in_the_exercise():
-    row = re.compile(r"\| (.+) \| (.+) TFLOP/s \| (.+) TFLOP/s \((.+)\) \| (.+) ([GT])B/s \|")
+    row = re.compile(r"^\| ([^|]+) \| (.+ TFLOP/s .+) \| (.+) ([GT])B/s \|$", re.MULTILINE)
     ridges = {}
-    for name, fp32, other, dtype, bandwidth, prefix in row.findall(words_of("ridges")):
+    for name, peaks, bandwidth, prefix in row.findall(words_of("ridges")):
         per_second = float(bandwidth) * {"G": 1e9, "T": 1e12}[prefix]
-        ridges[f"the ridge of fp32 on the {name}"] = float(fp32) * 1e12 / per_second
-        ridges[f"the ridge of {dtype} on the {name}"] = float(other) * 1e12 / per_second
+        for peak, dtype in re.findall(r"([\d.]+) TFLOP/s \((\w+)\)", peaks):
+            ridges[f"the ridge of {dtype} on the {name}"] = float(peak) * 1e12 / per_second
+    assert len(ridges) == 8
     for question in checks.task("ridges").questions:
         assert question.truth() == pytest.approx(ridges[question.asks])
+
+
+def test_lesson_02_prints_only_one_of_the_ridges():
+    (lesson,) = (notebooks.ROOT / "notebooks").glob("02_*.ipynb")
+    (cell,) = (cell for cell in notebooks.read(lesson).cells if cell.id == "ridges")
+    lines = [line.split("TB/s") for line in cell.outputs[0].text.splitlines() if "TB/s" in line]
+    printed = {name[:24].strip(): numbers.split()[::2] for name, numbers in lines}
+    assert printed["A100 80 GB SXM"] == ["10", "153"]
+    found = [
+        question.name
+        for question in checks.task("ridges").questions
+        if f"{question.truth():.0f}" in printed[gpus.gpu(question.name).name]
+    ]
+    assert found == ["t4"]
+
+
+# -- the card ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("a multiplication is one", "A multiplication is one."),
+        ("a GELU counts as one", "A GELU counts as one."),
+        ("the write is missing", "The write is missing."),
+        ("a is a number", "a is a number."),
+        ("x is read once", "x is read once."),
+        ("out_ptr is not used", "out_ptr is not used."),
+        ("`total` is of type int", "`total` is of type int."),
+    ],
+)
+def test_a_sentence_begins_with_a_capital_unless_with_a_name(words, sentence):
+    assert card._sentence(words) == sentence
+
+
+def test_the_card_keeps_words_whole_and_its_marks_in_line():
+    steps = tuple(Step(f"step {passed}", passed) for passed in (True, False, None))
+    for length in range(60, 100):
+        verdict = Verdict("t", "T", FAILED, steps=steps, problem="x" * length + " memory-bound")
+        assert "memory-bound" in verdict.text
+    marks = re.findall(
+        r'<span aria-hidden="true" style="([^"]+)">(.)</span>', card.to_html(verdict)
+    )
+    assert [mark for _, mark in marks] == ["✓", "✗", "·"]
+    (style,) = {style for style, _ in marks}
+    assert "display:inline-block" in style and "width:1.2em" in style
