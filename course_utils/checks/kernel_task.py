@@ -22,7 +22,7 @@ from course_utils.checks import diagnosis, hardware, isolation
 from course_utils.checks.accuracy import Wrong, as_results, find_wrong
 from course_utils.checks.base import Task
 from course_utils.checks.draw import Case, Draw
-from course_utils.checks.observe import Observation, observe, who_stored
+from course_utils.checks.observe import Observation, observe, warm_up, who_stored
 from course_utils.checks.variants import (
     Alternative,
     Mistake,
@@ -127,6 +127,7 @@ class KernelTask(Task):
             return self._no_function(answer)
         if self.untouched(answer):
             return self.verdict(NOT_ATTEMPTED)
+        warm_up()
         try:
             (verdict, requests), printed = isolation.run(
                 lambda: self._judge_here(answer, seed), time_limit
