@@ -75,10 +75,13 @@ def executed(path: Path, cell_seconds: float = CELL_SECONDS) -> str:
         notebook = canonical.canonical(notebook, outputs=False)
     except NotebookError as error:
         raise NotebookError(f"{notebooks.name(path)}, {error}") from None
+    begun = []
     client = nbclient.NotebookClient(
         notebook,
         km=OwnKernel(),
         timeout=cell_seconds,
+        # Not the execution counts: a kernel that dies at once may not have sent its last one.
+        on_cell_execute=lambda cell, cell_index: begun.append(cell),
         record_timing=False,
         store_widget_state=False,
         resources={"metadata": {"path": str(Path(path).resolve().parent)}},
@@ -92,7 +95,6 @@ def executed(path: Path, cell_seconds: float = CELL_SECONDS) -> str:
         what = f"took longer than {cell_seconds:g} s"
         if isinstance(error, DeadKernelError):
             what = "ended the kernel"
-        begun = [cell for cell in notebooks.code_cells(notebook) if cell.execution_count]
         cell = f"cell {begun[-1].id!r}" if begun else "the first cell"
         raise NotebookError(f"{notebooks.name(path)}, {cell}: {what}") from None
     notebook.metadata.course = {"executed_source": notebooks.source_hash(notebook)}
